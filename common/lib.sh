@@ -35,7 +35,7 @@ version() {
 }
 
 # usage_error TEXT...: wrong command line; exit 2, the code of wrong usage.
-usage_error() { die 2 "$* (${0##*/} --help tells more)"; }
+usage_error() { die 2 "$* (${0##*/} --help says more)"; }
 
 # setting NAME DEFAULT: a setting that is needed before there is Python: environment, config.env, default. Of config.env it
 # reads what is plainly written, as read_settings_file of Python does, and refuses the rest.

@@ -12,7 +12,7 @@
 #   --node NODE     the node: MAIN (default), WORKER_1...
 #   --open          open the URL in the browser
 #   --python        print what a program on this machine needs to take part: Client() of Dask, ray.init()
-#   --check         return at once: 0 if somebody answers there, else 69
+#   --check         return at once: 0 if something answers there, else 69
 #   --backend NAME  where the cluster runs: local (default), docker, oci or kubernetes
 #   --version       the release or the commit that this is
 #   -h, --help      this text

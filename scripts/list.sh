@@ -2,7 +2,7 @@
 # Usage: list.sh [--all] [--json]
 #
 # List the clusters that run, the oldest first. Those that have ended are SUCCEEDED, FAILED or STOPPED;
-# GONE where nobody knows any more how.
+# GONE if nobody knows any more how.
 #
 #   --all           list clusters that have ended too, as long as their logs are kept
 #   --json          print JSON

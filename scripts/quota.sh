@@ -11,7 +11,7 @@
 # those that wait keep their places. resume ends that.
 #
 #   --dry-run       print what would change, and change nothing
-#   --prune         remove what an earlier file of the same name has made, and this one lacks; never a namespace
+#   --prune         remove what an earlier file of the same name made and this file does not name; never a namespace
 #   --force         take over what somebody else manages
 #   --drain         end the clusters that run, too: they wait again at their old places
 #   --json          print JSON

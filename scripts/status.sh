@@ -2,7 +2,7 @@
 # Usage: status.sh [--json] [NAME]
 #
 # Show a cluster's state, its nodes, and facts that main reports, such as the address of the dashboard. A cluster that
-# has ended is SUCCEEDED, FAILED or STOPPED, or GONE where nobody knows any more how, and has a reason. A worker that
+# has ended is SUCCEEDED, FAILED or STOPPED, or GONE if nobody knows any more how, and has a reason. A worker that
 # scale.sh has ended is LEFT.
 #
 #   NAME            the cluster; you may leave it out while only one cluster runs

@@ -15,7 +15,7 @@ import psutil
 from oci_service.handle import Service
 
 from oci_cluster.backends.oci.connect import tunnels
-from oci_cluster.backends.oci.settings import way_settings
+from oci_cluster.backends.oci.settings import tunnel_settings
 
 CONTROLS: dict[str, Any] = {
     "bastion_creating_s": 0.2,
@@ -72,12 +72,12 @@ class Desk:
         self.said: list[str] = []
         self._before = len(service.bastion_sessions())
 
-    def open(self, port: int = 0, **given: str) -> tunnels.SshWay:
+    def open(self, port: int = 0, **given: str) -> tunnels.SshTunnel:
         from oci_cluster.backends.oci.service import Service as Client  # noqa: PLC0415 - the SDK, where there is one
 
         given = {"BASTION_ID": self.service.settings["BASTION_ID"], **given}
         asker = tunnels.Asker(given, lambda: Client(os.environ), self.said.append)
-        return tunnels.way_to(way_settings(given), "127.0.0.1", port or self.node.port, "demo-00000000", asker)
+        return tunnels.tunnel_to(tunnel_settings(given), "127.0.0.1", port or self.node.port, "demo-00000000", asker)
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return the sessions that have been made for it."""
@@ -98,9 +98,9 @@ def ours(word: str = "") -> dict[int, list[str]]:
     return found
 
 
-def stop_looking(way: tunnels.SshWay) -> bool:
+def stop_looking(tunnel: tunnels.SshTunnel) -> bool:
     """Return whether a new connection of *way* leads to the node."""
-    with way.dial() as connection:
+    with tunnel.dial() as connection:
         return says(connection) == b"hello"
 
 

@@ -1,4 +1,4 @@
-"""An entry point that wishes for workers as it is told: what Dask's scheduler does with the work that it has."""
+"""An entry point that asks for workers as it is told: what Dask's scheduler does with the work that it has."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ def members():
     return path.read_text().split() if path.exists() else []
 
 for wish, wanted in json.loads(sys.argv[1]):
-    (place / "wish.new").write_text("".join(f"{line}\\n" for line in wish.split()))
-    (place / "wish.new").replace(place / "wish")
+    (place / "scale-request.new").write_text("".join(f"{line}\\n" for line in wish.split()))
+    (place / "scale-request.new").replace(place / "scale-request")
     deadline = time.monotonic() + 100
     while members() != wanted.split():
         assert time.monotonic() < deadline, members()
@@ -27,6 +27,6 @@ for wish, wanted in json.loads(sys.argv[1]):
 
 
 def wishing(*steps: tuple[str, Sequence[int]]) -> tuple[str, str]:
-    """Return a script, and its argument: it wishes so, and goes on when those workers, by their ranks, are there."""
+    """Return a script, and its argument: it asks so, and goes on when those workers, by their ranks, are there."""
     words = [(wish, " ".join(f"WORKER_{rank}" for rank in ranks)) for wish, ranks in steps]
     return _SCRIPT, json.dumps(words)

@@ -187,7 +187,7 @@ def _update(words: Words) -> int:
 
 VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "agent": (_agent, "be the agent of the node that the environment describes"),
-    "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh tells more"),
+    "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh --help says more"),
     "session": (_for_people("session"), "run a notebook, a shell or a board; scripts/session.sh tells more"),
     "status": (_for_people("status"), "show a cluster and its nodes; scripts/status.sh tells more"),
     "list": (_for_people("list"), "list clusters; scripts/list.sh tells more"),

@@ -1,7 +1,7 @@
 """Asks for as many worker nodes as there is work for: a scheduler's preload.
 
-How many that are, Dask itself decides (:class:`AdaptiveCore`, ``distributed.adaptive`` of its configuration). The wish
-is a file, which the agent passes on to who starts and ends nodes. Nodes that are not needed are retired first: they
+How many that are, Dask itself decides (:class:`AdaptiveCore`, ``distributed.adaptive`` of its configuration). The
+request is a file, which the agent passes on to the launcher. Nodes that are not needed are retired first: they
 take no more tasks, and what they alone have is copied to others. So nothing is lost with them.
 """
 
@@ -27,7 +27,7 @@ WORKS_AGAIN_S = 180.0
 
 
 class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
-    """The worker nodes of one scheduler, and the file ``wish``."""
+    """The worker nodes of one scheduler, and the file ``scale-request``."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         may_begin: Callable[[], bool],
         forget: Callable[[Iterable[str]], None],
     ) -> None:
-        """Wish for nothing yet.
+        """Ask for nothing yet.
 
         Args:
             scheduler: Has the workers.
@@ -53,7 +53,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         """
         super().__init__(bounds[0], bounds[1], dask.config.get("distributed.adaptive.wait-count"))
         self._scheduler, self._processes, self._followed = scheduler, processes, followed
-        self._file, self._may_begin, self._forget = directory / "wish", may_begin, forget
+        self._file, self._may_begin, self._forget = directory / "scale-request", may_begin, forget
         self._has_begun = False
         # The number of nodes to be, without retired ones; and the retired ones, and since when.
         self._wanted = 0
@@ -74,7 +74,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         observed = self.observed
         return observed | {f"to come {number}" for number in range(self._wanted - len(observed))}
 
-    requested = plan  # a wish needs no time
+    requested = plan  # a request needs no time
 
     async def target(self) -> int:
         """Return how many nodes there is work for."""
@@ -99,11 +99,11 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         return [node for node in last_first if node in idle][: max(0, len(observed) - target)]
 
     async def scale_up(self, n: int) -> None:
-        """Wish for *n* nodes."""
+        """Ask for *n* nodes."""
         self._wanted = n
 
     async def scale_down(self, workers: Iterable[str]) -> None:
-        """Wish for less: of *workers*, those that have come are retired."""
+        """Ask for less: of *workers*, those that have come are retired."""
         observed, chosen = self.observed, set(workers)
         self._wanted = len(self.plan) - len(chosen - observed)
         for node in await self._retire(sorted(chosen & observed)):
@@ -151,10 +151,10 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
             self._wanted += 1
             self._work_again(node)
 
-    # --- The wish ------------------------------------------------------------------------------------------
+    # --- The request ------------------------------------------------------------------------------------------
 
     async def look(self) -> None:
-        """Adapt, and write the wish where it is another one."""
+        """Adapt, and write the request where it has changed."""
         if not self._has_begun:
             if not self._may_begin():
                 return

@@ -17,7 +17,7 @@ from browser import Browser
 from harness import Project, wait_until
 from pages import COMPUTE, Lab, dashboard_moves, nobody_gets_in, url_of, work_in_a_session
 
-from oci_cluster.backends.base import DirectWay
+from oci_cluster.backends.base import DirectConnection
 from oci_cluster.launcher.connect.port_forwarder import Forwarder
 
 WHY_NOT = browsers.why_not()
@@ -54,16 +54,16 @@ def looked_at(url: str) -> Iterator[None]:
 def way_that_is_cut(url: str) -> Iterator[tuple[str, threading.Event]]:
     """Yield another URL of the same server, and what has all its connections cut every 3 s when it is set."""
     place = urlsplit(url)
-    way = DirectWay(str(place.hostname), int(place.port or 0))
+    tunnel = DirectConnection(str(place.hostname), int(place.port or 0))
     cut, is_enough = threading.Event(), threading.Event()
-    forwarders = [Forwarder(way, 0, lambda _: None)]
+    forwarders = [Forwarder(tunnel, 0, lambda _: None)]
     port = forwarders[0].port
 
     def cut_again_and_again() -> None:
         while not is_enough.wait(3):
             if cut.is_set():
                 forwarders.pop().close()
-                forwarders.append(Forwarder(way, port, lambda _: None))
+                forwarders.append(Forwarder(tunnel, port, lambda _: None))
 
     thread = threading.Thread(target=cut_again_and_again)
     thread.start()

@@ -14,7 +14,7 @@ from engine import Engine
 from harness import Project, wait_until
 from port_servers import many_at_once, read_all, send_and_read
 
-from oci_cluster.backends.base import Way
+from oci_cluster.backends.base import PortForward
 from oci_cluster.backends.docker.backend import DockerBackend
 from oci_cluster.errors import BackendError
 from oci_cluster.system.engine import Engine as Client
@@ -57,7 +57,7 @@ from pathlib import Path
 from oci_cluster.backends import open_backend
 backend = open_backend("docker", Path(sys.argv[1]), {"DOCKER": sys.argv[2]})
 (cluster,) = backend.find("mine")
-connection = backend.way(cluster, backend.load(cluster), "MAIN", 7001, print).dial()
+connection = backend.port_forward(cluster, backend.load(cluster), "MAIN", 7001, print).dial()
 print("connected", flush=True)
 time.sleep(1000)
 """
@@ -100,10 +100,10 @@ def served(contained: Project) -> Iterator[Project]:
     assert launch.wait() == 143, launch.err
 
 
-def way_to(served: Project, engine: Engine, port: int, node: str = "MAIN") -> Way:
+def tunnel_to(served: Project, engine: Engine, port: int, node: str = "MAIN") -> PortForward:
     backend = DockerBackend(Client(engine.docker, engine.environ), served.path)
     (cluster,) = backend.find("mine")
-    return backend.way(cluster, backend.load(cluster), node, port, lambda _: None)
+    return backend.port_forward(cluster, backend.load(cluster), node, port, lambda _: None)
 
 
 def relays(engine: Engine) -> int:
@@ -115,17 +115,17 @@ def relays(engine: Engine) -> int:
 def test_every_port_of_a_container_is_reached(served: Project, engine: Engine) -> None:
     """On loopback there, on its own address, on all; published is what is exposed alone, and on loopback here."""
     data = os.urandom(16 << 20)
-    assert send_and_read(way_to(served, engine, 7001).dial, data) == data
+    assert send_and_read(tunnel_to(served, engine, 7001).dial, data) == data
     for port in (7002, 7100):
-        assert send_and_read(way_to(served, engine, port).dial, data).decode() == hashlib.sha256(data).hexdigest()
-    assert many_at_once(way_to(served, engine, 7001).dial, 12) == 12
+        assert send_and_read(tunnel_to(served, engine, port).dial, data).decode() == hashlib.sha256(data).hexdigest()
+    assert many_at_once(tunnel_to(served, engine, 7001).dial, 12) == 12
     (main,) = engine.run("ps", "--quiet", "--filter=label=oci-cluster.node=MAIN").stdout.split()
     assert engine.run("port", main).stdout.split() == ["7100/tcp", "->", "127.0.0.1:7100"]
     connected = served.run("connect", "mine", "--port", "7001", "--check")
     assert connected.returncode == 0, connected.stderr
     assert "exposed: 7100" in served.run("status", "mine").stdout.splitlines()
     with pytest.raises(BackendError, match=r"nobody listens on port 7001 of WORKER_1 \(Connection refused\)"):
-        way_to(served, engine, 7001, "WORKER_1").dial()
+        tunnel_to(served, engine, 7001, "WORKER_1").dial()
     wait_until(lambda: relays(engine) == 0, lambda: f"no program to be left: {relays(engine)}", 60.0)
 
 
@@ -142,15 +142,15 @@ def test_whoever_is_killed_leaves_no_program_in_the_container(served: Project, e
     holder.communicate()
     wait_until(lambda: relays(engine) == 0, "the end of what was left without its launcher", 30.0)
 
-    with way_to(served, engine, 7001).dial() as connection:
+    with tunnel_to(served, engine, 7001).dial() as connection:
         (main,) = engine.run("ps", "--quiet", "--filter=label=oci-cluster.node=MAIN").stdout.split()
         engine.run("exec", main, "python", "-c", KILL_RELAYS)
         assert read_all(connection) == b""
-    way = way_to(served, engine, 7001, "WORKER_1")
+    tunnel = tunnel_to(served, engine, 7001, "WORKER_1")
     (worker,) = engine.run("ps", "--quiet", "--filter=label=oci-cluster.node=WORKER_1").stdout.split()
     engine.run("kill", worker)
     with pytest.raises(BackendError, match=r"port 7001 of WORKER_1 cannot be reached: .*is not running"):
-        way.dial()
+        tunnel.dial()
 
 
 # --- What is published, as somebody on the engine's machine finds it

@@ -13,7 +13,7 @@ from oci_cloud import Cloud, image_of, wait
 
 needs_engine = pytest.mark.skipif(bool(engines.why_not()), reason=engines.why_not() or "runs")
 needs_linux = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
-WHY = "MAIN ended with 0 and has told nothing: {} does not run this project's agent"
+WHY = "MAIN ended with 0 and reported nothing: {} does not run this project's agent"
 TOLD = WHY.format("the image {}") + "; build one: make build-plain"
 
 

@@ -33,9 +33,9 @@ HOLDER = """
 import os, sys, time
 from oci_cluster.backends.oci import service, settings
 from oci_cluster.backends.oci.connect import tunnels
-chosen = settings.way_settings({sys.argv[1]: sys.argv[2]})
+chosen = settings.tunnel_settings({sys.argv[1]: sys.argv[2]})
 asker = tunnels.Asker({}, lambda: service.Service(os.environ), lambda text: None)
-way = tunnels.way_to(chosen, "127.0.0.1", int(sys.argv[3]), "demo-00000000", asker)
+way = tunnels.tunnel_to(chosen, "127.0.0.1", int(sys.argv[3]), "demo-00000000", asker)
 way.dial().sendall(b"x")
 print("open", flush=True)
 time.sleep(1000)
@@ -68,7 +68,7 @@ def desk(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
 
 
 def test_bytes_flow_both_ways_and_the_end_leaves_nothing(desk: Desk) -> None:
-    way = desk.open()
+    tunnel = desk.open()
     (session,) = desk.sessions()
     assert session["targetResourceDetails"]["targetResourcePort"] == desk.node.port
     assert session["displayName"].startswith("oci-cluster-demo-00000000-")
@@ -77,7 +77,7 @@ def test_bytes_flow_both_ways_and_the_end_leaves_nothing(desk: Desk) -> None:
     heard: dict[int, bytes] = {}
 
     def talk(number: int) -> None:
-        with way.dial() as connection:
+        with tunnel.dial() as connection:
             threading.Thread(target=connection.sendall, args=(blocks[number],), daemon=True).start()
             heard[number] = b""
             while len(heard[number]) < len(blocks[number]):
@@ -89,35 +89,35 @@ def test_bytes_flow_both_ways_and_the_end_leaves_nothing(desk: Desk) -> None:
     for thread in threads:
         thread.join(20)
     assert [heard[number] for number in range(3)] == blocks
-    directory = way._place.directory  # type: ignore[attr-defined]
+    directory = tunnel._place.directory  # type: ignore[attr-defined]
     assert directory.stat().st_mode & 0o777 == 0o700
-    way.close()
+    tunnel.close()
     assert desk.states() == ["DELETED"]
     assert not directory.exists()
-    way.close()
+    tunnel.close()
     with pytest.raises(BackendError, match="closed"):
-        way.dial()
+        tunnel.dial()
 
 
 def test_a_port_where_nobody_listens_is_said(desk: Desk) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-    way = desk.open(port)
+    tunnel = desk.open(port)
     with pytest.raises(BackendError, match="nobody listens on that port of the node"):
-        way.dial()
-    way.close()
+        tunnel.dial()
+    tunnel.close()
 
 
 def test_ssh_that_ends_is_started_again_in_the_same_session(desk: Desk) -> None:
-    way = desk.open()
+    tunnel = desk.open()
     (pid,) = ours("-N")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: desk.said[1:], "word of it")
     (said,) = desk.said[1:]
     assert "is there again" in said
-    assert stop_looking(way)
+    assert stop_looking(tunnel)
     assert desk.states() == ["ACTIVE"]
-    way.close()
+    tunnel.close()
 
 
 # --- Sessions that end
@@ -125,35 +125,35 @@ def test_ssh_that_ends_is_started_again_in_the_same_session(desk: Desk) -> None:
 
 def test_a_session_is_renewed_before_its_end_while_connections_go_on(desk: Desk) -> None:
     desk.service.control({"bastion_ttl_s": 8})
-    way = desk.open()
-    old = way.dial()
+    tunnel = desk.open()
+    old = tunnel.dial()
     assert says(old) == b"hello"
     wait_until(lambda: len(desk.sessions()) == 2 and len(ours("-N")) == 2, "the second session", 8)
     assert says(old, b"still") == b"still"
-    wait_until(lambda: way._retired, "the second ssh")
-    new = way.dial()
+    wait_until(lambda: tunnel._retired, "the second ssh")
+    new = tunnel.dial()
     assert says(new) == b"hello"
     # The first session ends, and its connections with it; nobody has noticed.
     assert old.recv(1) == b""
     assert says(new, b"on") == b"on"
-    assert stop_looking(way)
+    assert stop_looking(tunnel)
     assert desk.said[1:] == []
-    way.close()
+    tunnel.close()
     assert set(desk.states()) == {"DELETED"}
     for connection in (old, new):
         connection.close()
 
 
 def test_a_session_that_ends_early_is_replaced(desk: Desk) -> None:
-    way = desk.open()
-    with way.dial() as connection:
+    tunnel = desk.open()
+    with tunnel.dial() as connection:
         assert says(connection) == b"hello"
         desk.service.control({"bastion_life_s": 2})
         assert connection.recv(1) == b""  # so it is over, though it has told three hours
     desk.service.control({"bastion_life_s": 0})
-    assert stop_looking(way)
+    assert stop_looking(tunnel)
     assert desk.states() == ["DELETED", "ACTIVE"]
-    way.close()
+    tunnel.close()
 
 
 @contextlib.contextmanager
@@ -180,10 +180,10 @@ def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> Non
 
 
 def test_what_cannot_be_deleted_is_said_with_the_command_that_does(desk: Desk) -> None:
-    way = desk.open()
+    tunnel = desk.open()
     (session,) = desk.sessions()
     desk.service.control({"faults": [{"operation": "delete_session", "kind": "404"}]})
-    way.close()
+    tunnel.close()
     (said,) = desk.said[1:]
     assert "ask for the policy: allow group <yours> to manage bastion-session" in said
     assert said.endswith(f"oci bastion session delete --force --session-id {session['id']}")
@@ -226,9 +226,9 @@ def test_what_a_session_says_is_no_command(desk: Desk, tmp_path: Path) -> None:
 
 def test_a_session_and_its_key_may_come_late(desk: Desk) -> None:
     desk.service.control({"bastion_creating_s": 1.5, "bastion_key_late_s": 2.5})
-    way = desk.open()
-    assert stop_looking(way)
-    way.close()
+    tunnel = desk.open()
+    assert stop_looking(tunnel)
+    tunnel.close()
 
 
 def test_a_session_that_fails_is_said_with_its_reason(desk: Desk) -> None:
@@ -268,13 +268,13 @@ def test_a_jump_host_is_reached_by_the_users_own_configuration(
 ) -> None:
     write_jump_host(tmp_path)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    way = desk.open(SSH_JUMP="me@jump:2222")
-    assert stop_looking(way)
+    tunnel = desk.open(SSH_JUMP="me@jump:2222")
+    assert stop_looking(tunnel)
     (pid,) = ours("-N")
     os.kill(pid, signal.SIGKILL)
     wait_until(lambda: desk.said, "word of it")
-    assert stop_looking(way)
-    way.close()
+    assert stop_looking(tunnel)
+    tunnel.close()
     assert desk.states() == []  # no bastion was asked
     (tmp_path / "authorized").write_text("")
     with pytest.raises(
@@ -351,18 +351,18 @@ def test_a_port_of_a_node_of_a_cluster_is_reached(far: Cloud, monkeypatch: pytes
     (cluster,) = backend.find()
     plan = backend.load(cluster)
     with pytest.raises(SettingsError, match="set BASTION_ID"):
-        open_backend("oci", far.project.path, {**os.environ, "BASTION_ID": ""}).way(
+        open_backend("oci", far.project.path, {**os.environ, "BASTION_ID": ""}).port_forward(
             cluster, plan, "MAIN", port, lambda _: None
         )
     with pytest.raises(BackendError, match="WORKER_7 has not told its address yet"):
-        backend.way(cluster, plan, "WORKER_7", port, lambda _: None)
-    way = backend.way(cluster, plan, "MAIN", port, lambda _: None)
+        backend.port_forward(cluster, plan, "WORKER_7", port, lambda _: None)
+    tunnel = backend.port_forward(cluster, plan, "MAIN", port, lambda _: None)
     (target,) = {session["targetResourceDetails"]["targetResourcePrivateIpAddress"] for session in sessions()}
     assert ipaddress.ip_address(target) in hosts.SUBNET
-    with way.dial() as connection:
+    with tunnel.dial() as connection:
         connection.sendall(b"who?")
         assert connection.recv(4) == b"here"
-    way.close()
+    tunnel.close()
     with connected(far, cluster.name, str(port)) as (process, _):
         process.kill()  # the script alone: what it has started sees that
         wait_until(lambda: states() == ["DELETED"] * 2, "the end of its session", 30)

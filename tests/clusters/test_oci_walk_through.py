@@ -208,14 +208,14 @@ def test_the_pages_bastion_leads_to_a_node(changed: Tenancy, monkeypatch: pytest
     to_node = (changed.values["BASTION_ID"], "127.0.0.1", node.port, "demo-00000000", asker)
     changed.service.set_statements([*PAGE.statements, *own])
     before = len(changed.service.denials())
-    way = tunnels.way_to(*to_node)
-    assert stop_looking(way)
-    way.close()
+    tunnel = tunnels.tunnel_to(*to_node)
+    assert stop_looking(tunnel)
+    tunnel.close()
     assert changed.service.denials()[before:] == []
     for left in own:
         changed.service.set_statements([*PAGE.statements, left])
         with pytest.raises(ClusterError, match="policy: allow group <yours> to use bastion"):
-            tunnels.way_to(*to_node)
+            tunnels.tunnel_to(*to_node)
     node.close()
 
 

@@ -88,7 +88,7 @@ def test_an_image_that_does_not_run_the_agent_is_no_success(site: Site) -> None:
     launch = site.launch("plain", 1, "raise SystemExit(7)", IMAGE=DEBIAN)
     assert launch.wait(SOON_S) == 78, launch.err
     # Whichever node is first.
-    told = f" ended with 0 and has told nothing: the image {DEBIAN} does not run this project's agent"
+    told = f" ended with 0 and reported nothing: the image {DEBIAN} does not run this project's agent"
     assert told in launch.err.splitlines()[-1]
     site.assert_nothing_left()
     waited = site.launch("plain", 1, "raise SystemExit(7)", "--detach", "--wait", IMAGE=DEBIAN)

@@ -16,7 +16,7 @@ from kubernetes_rights import rules
 from port_servers import echoed, many_at_once, read_all, read_some
 
 from oci_cluster.backends import open_backend
-from oci_cluster.backends.base import Way
+from oci_cluster.backends.base import PortForward
 from oci_cluster.errors import BackendError, NotPermittedError
 
 pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
@@ -58,18 +58,20 @@ def launch(site: Site, **environ: str) -> Launch:
 
 
 @contextlib.contextmanager
-def way_to(site: Site, port: int, node: str = "MAIN", *, kubeconfig: Path | None = None) -> Iterator[Way]:
+def tunnel_to(site: Site, port: int, node: str = "MAIN", *, kubeconfig: Path | None = None) -> Iterator[PortForward]:
     """Have the way as a later verb opens it, for the site's user or for whom a *kubeconfig* is."""
     environ = {**site.project.environ, **({"KUBECONFIG": str(kubeconfig)} if kubeconfig else {})}
     backend = open_backend("kubernetes", site.project.path, environ)
     with contextlib.closing(backend):
         (cluster,) = backend.find("mine")
-        with contextlib.closing(backend.way(cluster, backend.load(cluster), node, port, lambda _: None)) as way:
-            yield way
+        with contextlib.closing(
+            backend.port_forward(cluster, backend.load(cluster), node, port, lambda _: None)
+        ) as tunnel:
+            yield tunnel
 
 
-def name_of(way: Way) -> str:
-    with way.dial() as connection:
+def name_of(tunnel: PortForward) -> str:
+    with tunnel.dial() as connection:
         return read_all(connection).decode()
 
 
@@ -83,25 +85,25 @@ def test_ports_of_pods_are_reached_by_who_may(site: Site, kubernetes: Cluster) -
     assert_reached(site)
     site.run("connect", "mine", "--port", str(PORT), "--check")
     assert_told_which_right_is_missing(site, kubernetes)
-    with way_to(site, PORT) as way:
+    with tunnel_to(site, PORT) as tunnel:
         launched.interrupt()
         assert launched.wait(SOON_S) == 143, launched.err
         site.assert_nothing_left()
         with pytest.raises(BackendError, match="has no pod that runs"):
-            way.dial()
+            tunnel.dial()
 
 
 def assert_reached(site: Site) -> None:
     """64 MB come back as they were, and each of 50 connections at once has its own bytes; a refusal comes as such."""
     data = os.urandom(64 << 20)
-    with way_to(site, PORT) as way:
-        assert echoed(way.dial, data) == data
-        assert many_at_once(way.dial, 50) == 50
-    with way_to(site, EXPOSED) as way:
-        assert len(name_of(way)) == 8
+    with tunnel_to(site, PORT) as tunnel:
+        assert echoed(tunnel.dial, data) == data
+        assert many_at_once(tunnel.dial, 50) == 50
+    with tunnel_to(site, EXPOSED) as tunnel:
+        assert len(name_of(tunnel)) == 8
     refused = pytest.raises(BackendError, match=rf"nobody listens on port {PORT} of WORKER_1.*connection refused")
-    with way_to(site, PORT, "WORKER_1") as way, refused:
-        way.dial()
+    with tunnel_to(site, PORT, "WORKER_1") as tunnel, refused:
+        tunnel.dial()
 
 
 def assert_told_which_right_is_missing(site: Site, kubernetes: Cluster) -> None:
@@ -112,25 +114,25 @@ def assert_told_which_right_is_missing(site: Site, kubernetes: Cluster) -> None:
     for verbs in ([], ["get"], ["create"]):
         user = kubernetes.user(site.namespace, rules=[*others, *([{**right, "verbs": verbs}] if verbs else [])])
         refused = pytest.raises(NotPermittedError, match=told)
-        with way_to(site, PORT, kubeconfig=user.by_certificate()) as way, refused:
-            way.dial()
+        with tunnel_to(site, PORT, kubeconfig=user.by_certificate()) as tunnel, refused:
+            tunnel.dial()
     user = kubernetes.user(site.namespace, rules=rules())
     for kubeconfig in (user.by_certificate(), user.by_token(), user.by_plugin()):
-        with way_to(site, PORT, kubeconfig=kubeconfig) as way:
-            assert echoed(way.dial, b"x") == b"x"
+        with tunnel_to(site, PORT, kubeconfig=kubeconfig) as tunnel:
+            assert echoed(tunnel.dial, b"x") == b"x"
 
 
 @pytest.mark.nightly  # until an evicted main is back
 def test_a_pod_that_comes_back_is_found_by_the_same_way(site: Site, kubernetes: Cluster) -> None:
     """Evicted: its place is taken by another pod, of the next life."""
     launched = launch(site, HEARTBEAT_TIMEOUT="6")
-    with way_to(site, EXPOSED) as way:
-        first, pod = name_of(way), site.pod(0)
+    with tunnel_to(site, EXPOSED) as tunnel:
+        first, pod = name_of(tunnel), site.pod(0)
         kubernetes.api.create(f"{pod}/eviction", {"metadata": {"name": pod.rpartition("/")[2]}})
 
         def second() -> str:
             try:
-                return name_of(way).replace(first, "")
+                return name_of(tunnel).replace(first, "")
             except BackendError:  # there is none yet, or it does not listen
                 return ""
 
@@ -144,13 +146,13 @@ def test_a_pod_that_comes_back_is_found_by_the_same_way(site: Site, kubernetes: 
 def test_a_line_that_is_cut_costs_its_own_connection(site_behind: Site, proxy: FaultyProxy) -> None:
     """The next one is made anew; others stay."""
     launched = launch(site_behind)
-    with way_to(site_behind, PORT) as way:
-        with proxy.misbehaving(path="/portforward", cut_after_s=CUT_AFTER_S, times=1), way.dial() as cut:
+    with tunnel_to(site_behind, PORT) as tunnel:
+        with proxy.misbehaving(path="/portforward", cut_after_s=CUT_AFTER_S, times=1), tunnel.dial() as cut:
             assert read_all(cut) == b""
-        with way.dial() as kept, way.dial() as other:
+        with tunnel.dial() as kept, tunnel.dial() as other:
             refusing = proxy.misbehaving(path="/portforward", status=503, times=1)
             with refusing, pytest.raises(BackendError, match="503"):
-                way.dial()
+                tunnel.dial()
             for connection in (kept, other):
                 connection.sendall(b"x")
                 assert read_some(connection, 1) == b"x"

@@ -82,10 +82,10 @@ use_copies() {
   assert_line --index 0 "Usage: images.sh <build|push|pull-check|pin-base|size> [framework...] [--to-push]"
   run -2 --separate-stderr "${ROOT}/scripts/images.sh"
   assert_equal "${stderr}" \
-    "images.sh: error: expected build, push, pull-check, pin-base or size, got 'nothing' (images.sh --help tells more)"
+    "images.sh: error: expected build, push, pull-check, pin-base or size, got 'nothing' (images.sh --help says more)"
   run -2 --separate-stderr "${ROOT}/scripts/images.sh" bild
   assert_equal "${stderr}" \
-    "images.sh: error: expected build, push, pull-check, pin-base or size, got 'bild' (images.sh --help tells more)"
+    "images.sh: error: expected build, push, pull-check, pin-base or size, got 'bild' (images.sh --help says more)"
 }
 
 @test "images: a build that fails says what the engine said, and where all of it is" {

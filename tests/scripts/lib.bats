@@ -64,7 +64,7 @@ Try it.
 @test "lib: usage_error ends with 2 and names the way to more" {
   run -2 --separate-stderr line 'usage_error "unknown option $1"' "'--x'"
   assert_output ""
-  assert_stderr "try.sh: error: unknown option '--x' (try.sh --help tells more)"
+  assert_stderr "try.sh: error: unknown option '--x' (try.sh --help says more)"
 }
 
 @test "lib: run_verb answers a call for help itself, and leaves what follows -- alone" {

@@ -78,7 +78,7 @@ assert_refused() { # code, text, command...
 assert_usage_error() { # message, script, argument...
   local message="$1" script="$2"
   shift 2
-  assert_refused 2 "${script}: error: ${message} (${script} --help tells more)" "${PROJECT}/scripts/${script}" "$@"
+  assert_refused 2 "${script}: error: ${message} (${script} --help says more)" "${PROJECT}/scripts/${script}" "$@"
   assert_calls ""
 }
 

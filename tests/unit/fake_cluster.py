@@ -16,7 +16,7 @@ from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.node.agent import Agent
 from oci_cluster.node.coordinator import MainMemory
-from oci_cluster.node.heartbeat.heartbeat import Pulse
+from oci_cluster.node.heartbeat.heartbeat import NodeLoop
 
 MakeNode = Callable[..., "Node"]
 
@@ -207,14 +207,14 @@ class Node:
         for cluster_dir in (self.cluster_dir, self.files):
             cluster_dir._signer._wall_clock_ns = lambda: int(self.world.wall_clock() * 1e9)
         self.node_dir = root / f"{LAUNCH}-{self.settings.node}"
-        pulse = Pulse(
+        loop = NodeLoop(
             self.settings,
             cluster_dir=self.cluster_dir,
             signals=self.world,  # type: ignore[arg-type]
             clock=self.world.clock,
             wall_clock=self.world.wall_clock,
         )
-        self.agent = Agent(self.settings, self.environ, pulse=pulse, children=self.children)  # type: ignore[arg-type]
+        self.agent = Agent(self.settings, self.environ, loop=loop, children=self.children)  # type: ignore[arg-type]
 
     def run(self) -> int:
         """Live the agent's life."""

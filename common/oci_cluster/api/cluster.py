@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of, no_dask
-from oci_cluster.api.running import Bell, Messages, Running
+from oci_cluster.api.running import Messages, Running, Waiter
 from oci_cluster.api.table import LiveTable, table_html
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError, UsageError
 from oci_cluster.launcher.connect.connect import Connected, parse_port
 from oci_cluster.launcher.follow.follow import Follower
-from oci_cluster.launcher.launch.launch import guarded, placed
+from oci_cluster.launcher.launch.launch import launched, placed
 from oci_cluster.launcher.launch.plan import make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.show.logs import Output, Shown, view_logs
@@ -110,13 +110,13 @@ class Cluster:
         environ = {**os.environ, **{name: text for name, text in place.own.items() if name in os.environ}}
         plan = make_plan(request, environ, root=place.root, cwd=Path.cwd(), max_workers=most, say=say)
         plan = backend.prepare(placed(plan, backend, lifecycle, say), say)
-        launch = guarded(plan, backend, lifecycle, say, is_followed=not self._keep, root=place.root, own=place.own)
+        launch = launched(plan, backend, lifecycle, say, is_followed=not self._keep, root=place.root, own=place.own)
         with contextlib.ExitStack() as stack:
-            cluster, guard = stack.enter_context(launch)
+            cluster, reaper = stack.enter_context(launch)
             say(started(backend, cluster, plan))
             if not self._keep:
                 running = Running(backend, cluster, plan, say, self._table)
-                running.follow(guard, stack)
+                running.follow(reaper, stack)
                 self._running = running
         return cluster
 
@@ -160,9 +160,9 @@ class Cluster:
         """
         cluster, running = self._launched(), self._running
         if running is None:  # looked at as `launch.sh --detach --wait` does
-            (backend, _), bell = self._open(), self._watch(timeout, "is not ready")
+            (backend, _), waiter = self._open(), self._watch(timeout, "is not ready")
             plan = backend.load(cluster)  # in this thread, which from here on sees what its nodes tell
-            is_ready = Follower(backend, cluster, plan, say=self._say, signals=bell).until_ready() is None
+            is_ready = Follower(backend, cluster, plan, say=self._say, signals=waiter).until_ready() is None
         else:
             if not running.begun.wait(timeout):
                 raise self._too_late(timeout, "is not ready")
@@ -195,13 +195,13 @@ class Cluster:
         return code
 
     def _look_until_end(self, cluster: Launched, timeout: float | None) -> None:
-        (backend, lifecycle), bell = self._open(), self._watch(timeout, "has not ended")
+        (backend, lifecycle), waiter = self._open(), self._watch(timeout, "has not ended")
         for delay in poll_delays(max(backend.poll_s, 1.0), first_s=backend.poll_s):
             if not lifecycle.is_running(cluster):
                 return
-            bell.wait(delay)
+            waiter.wait(delay)
 
-    def _watch(self, timeout: float | None, what: str) -> Bell:
+    def _watch(self, timeout: float | None, what: str) -> Waiter:
         """Return what waits for *timeout* seconds at most, and then raises that it *what*."""
         deadline = float("inf") if timeout is None else time.monotonic() + timeout
 
@@ -209,7 +209,7 @@ class Cluster:
             if time.monotonic() > deadline:
                 raise self._too_late(timeout, what)
 
-        return Bell(check)
+        return Waiter(check)
 
     def _too_late(self, timeout: float | None, what: str) -> TimedOutError:
         return TimedOutError(f"{self.name} {what} after {timeout:g} s, and goes on; wait again, or end it: down()")
@@ -248,7 +248,7 @@ class Cluster:
             self._view(backend, Shown(node, follow=True), out or sys.stdout)
 
     def _view(self, backend: Backend, shown: Shown, out: Output) -> None:
-        view_logs(backend, self._launched(), shown, out=out, signals=Bell(), say=self._say)
+        view_logs(backend, self._launched(), shown, out=out, signals=Waiter(), say=self._say)
 
     @property
     def outputs(self) -> Path | str:
@@ -367,7 +367,7 @@ class Job(Cluster):
 
 
 def _failed(cluster: Launched, code: int, found: Mapping[str, Any]) -> ClusterFailedError | StoppedError:
-    reason = str(found.get("reason") or found.get("unreadable") or "nobody has told why")
+    reason = str(found.get("reason") or found.get("unreadable") or "no reason is known")
     if code == ExitCode.STOPPED and found["state"] != FAILED:
         return StoppedError(f"{cluster.name} was ended: {reason}")
     named = _NODE.match(reason)

@@ -52,7 +52,7 @@ class Place:
             )
         if missing := missing_here(_packages_of(name)):
             raise SettingsError(
-                f"the backend {name} needs packages that this Python lacks: {', '.join(missing)}; "
+                f"the backend {name} needs packages that are missing in this Python: {', '.join(missing)}; "
                 f"install them: python -m pip install '{root}/common[{name}]'"
             )
         return cls(root, name, {**settings, **(auth.settings() if auth is not None else {})})
@@ -78,7 +78,7 @@ def find_project(project: str | Path | None, cwd: Path, environ: Mapping[str, st
     if named := str(project or environ.get("OCI_CLUSTER_PROJECT", "")):
         root = (cwd / Path(named).expanduser()).resolve()
         if not _is_checkout(root):
-            why = "it lacks common/oci_cluster or scripts; name one: project="
+            why = "common/oci_cluster or scripts is missing there; name one: project="
             raise SettingsError(f"{root} is not a checkout of this project: {why}")
         return root
     for path in (cwd.resolve(), *cwd.resolve().parents, _PACKAGE.parents[1], *_installed_from()):

@@ -15,7 +15,7 @@ from oci_cluster.backends.base import Backend, LogsInPlace
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
 from oci_cluster.launcher.follow.follow import Follower, conclude
-from oci_cluster.launcher.launch.reaper import Guard
+from oci_cluster.launcher.launch.reaper import Reaper
 from oci_cluster.launcher.show.logs import NoLogs
 from oci_cluster.system.console import LastingOutput, Say
 from oci_cluster.system.redaction import redact
@@ -41,7 +41,7 @@ class Messages:
                 self._say(line)
             except Exception as error:  # noqa: BLE001 - somebody's function: no cluster must end for it, or stay
                 self._say = None
-                self(f"error: the function that was given with say= has failed ({error!r}); it is told nothing more")
+                self(f"error: the function that was given with say= has failed ({error!r}); it gets no more lines")
                 self(line)
         elif LOGGER.hasHandlers():
             LOGGER.log(logging.WARNING if line.startswith(_URGENT) else logging.INFO, "%s", line)
@@ -55,7 +55,7 @@ class Messages:
 _LAST_S = 60.0
 
 
-class Bell:
+class Waiter:
     """Waits for a follower; nobody stops it."""
 
     def __init__(self, on_round: Callable[[], object] = lambda: None) -> None:
@@ -65,7 +65,7 @@ class Bell:
         self._on_round = on_round
 
     def wait(self, seconds: float) -> None:
-        """Wait *seconds*, less if the bell is rung."""
+        """Wait *seconds*, less if :meth:`ring` is called."""
         self._on_round()
         self._rung.wait(seconds)
         self._rung.clear()
@@ -89,11 +89,11 @@ class Running:
         self.unseen: ClusterError | None = None
         """Why nobody may see how far it is."""
         self._backend, self._cluster, self._plan, self._say = backend, cluster, plan, say
-        self._bell, self._table = Bell(self._show), table
+        self._waiter, self._table = Waiter(self._show), table
 
-    def follow(self, guard: Guard, launched: contextlib.ExitStack) -> None:
+    def follow(self, reaper: Reaper, launched: contextlib.ExitStack) -> None:
         """Begin; *launched* is left when the cluster has ended, or cannot be followed."""
-        self._guard, self._launched = guard, launched.pop_all()
+        self._reaper, self._launched = reaper, launched.pop_all()
         with _lock:
             _followed[self] = os.getpid()
         try:  # a daemon: the interpreter's end must not wait for a cluster that nobody ends
@@ -105,7 +105,7 @@ class Running:
 
     def wait_until_over(self) -> None:
         """Return when the end is known, and what the cluster leaves has been brought."""
-        self._bell.ring()
+        self._waiter.ring()
         self.over.wait()
 
     def _show(self) -> None:
@@ -124,11 +124,11 @@ class Running:
                 _followed.pop(self, None)
             self.over.set()
             self.begun.set()
-            self._bell.wait(0)  # once more, for what is shown
+            self._waiter.wait(0)  # once more, for what is shown
 
     def _to_the_end(self) -> int:
         self._backend.load(self._cluster)  # in this thread, which from here on sees what its nodes tell
-        follower = Follower(self._backend, self._cluster, self._plan, say=self._say, signals=self._bell)
+        follower = Follower(self._backend, self._cluster, self._plan, say=self._say, signals=self._waiter)
         code = None
         try:
             code = follower.until_ready()
@@ -143,9 +143,9 @@ class Running:
         return conclude(follower, code, self._say)
 
     def end_at_exit(self) -> None:
-        """End the cluster of a program that ends, by its guard: threads cannot start."""
+        """End the cluster of a program that ends, by its reaper: threads cannot start."""
         self._say(f"ending {self._cluster.name}, which still runs; end clusters with down(), or keep them: keep=True")
-        self._guard.end_cluster("its program has ended")
+        self._reaper.end_cluster("its program has ended")
         self.over.wait(_LAST_S)
 
 

@@ -70,12 +70,12 @@ def record_of(state: NodeState) -> dict[str, Any]:
     return {
         **{name: getattr(state, field) for name, field in NODE_FIELDS.items()},
         **({"cause": state.cause} if state.cause else {}),
-        **({} if state.has_told else {"has_told": False}),
+        **({} if state.has_reported else {"has_reported": False}),
     }
 
 
 def recorded_state(record: Mapping[str, Any]) -> NodeState:
     """Return the state of a record; ValueError, KeyError, TypeError: it is none."""
     found = {field: record[name] for name, field in NODE_FIELDS.items()}
-    more = {"cause": str(record.get("cause", "")), "has_told": record.get("has_told") is not False}
+    more = {"cause": str(record.get("cause", "")), "has_reported": record.get("has_reported") is not False}
     return NodeState(**{**found, "state": State(record["state"]), **more})

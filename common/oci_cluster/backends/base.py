@@ -83,7 +83,7 @@ class LogsInPlace:
         """Do nothing."""
 
 
-class Way(Protocol):
+class PortForward(Protocol):
     """A way from this machine to one port of one node, until closed."""
 
     address: str
@@ -101,7 +101,7 @@ class Way(Protocol):
         """End what the way itself has started, and what costs."""
 
 
-class DirectWay:
+class DirectConnection:
     """A port that this machine reaches itself."""
 
     def __init__(self, host: str, port: int) -> None:
@@ -223,7 +223,7 @@ class Backend(Protocol):
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
         """Return a copier of logs to *directory*; with *follow* of later lines, too."""
 
-    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
+    def port_forward(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> PortForward:
         """Return a way to *port* of *node*, which runs; it may take a minute.
 
         *say* is told what is waited for, and what the way itself costs or ends.

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import has_main_told
+from oci_cluster.contract.files.generations import has_main_reported
 from oci_cluster.errors import ClusterError
 
 
-class Told:
+class ReportedMains:
     """Looks into cluster dirs, once for each main that has ended.
 
     Args:
@@ -24,22 +24,22 @@ class Told:
         self._launched = launched
         self._known: dict[str | int, bool] = {}
 
-    def with_word(self, cluster: Cluster, states: Sequence[NodeState]) -> list[NodeState]:
+    def with_reports(self, cluster: Cluster, states: Sequence[NodeState]) -> list[NodeState]:
         """Return *states*, with the answer for a main that has ended with 0."""
         return [
-            replace(state, has_told=self._has_told(cluster, state))
+            replace(state, has_reported=self._has_reported(cluster, state))
             if state.node == "MAIN" and state.exit_code == 0
             else state
             for state in states
         ]
 
-    def _has_told(self, cluster: Cluster, main: NodeState) -> bool:
+    def _has_reported(self, cluster: Cluster, main: NodeState) -> bool:
         if main.id not in self._known:
             try:
                 plan = self._load(cluster)
                 cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
                 is_cleared = bool(self._launched) and self._launched not in cluster_dir.listing()
-                self._known[main.id] = is_cleared or has_main_told(cluster_dir)
+                self._known[main.id] = is_cleared or has_main_reported(cluster_dir)
             except ClusterError:  # nobody can look, or no launch has made it: the backend's word counts
                 return True
         return self._known[main.id]

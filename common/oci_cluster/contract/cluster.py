@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -95,8 +95,8 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A launch, decided and checked before anything is done."""
+class _Launch:
+    """What a plan and a launched cluster have in common."""
 
     name: str
     launch_id: str
@@ -105,6 +105,22 @@ class Plan:
     created: str
     project: str
     """The name of the folder that it was launched from."""
+
+    @property
+    def cluster_id(self) -> str:
+        """The name of its files, and of all that it has in a backend."""
+        return f"{self.name}-{self.launch_id}"
+
+    @property
+    def head(self) -> dict[str, Any]:
+        """These fields, for a plan of a cluster, and a cluster of a plan."""
+        return {field.name: getattr(self, field.name) for field in fields(_Launch)}
+
+
+@dataclass(frozen=True)
+class Plan(_Launch):
+    """A launch, decided and checked before anything is done."""
+
     nodes: tuple[Node, ...]
     environment: Mapping[str, str]
     """What every node is given."""
@@ -130,11 +146,6 @@ class Plan:
     """Variables that somebody says are no secrets, whatever they look like."""
     chosen: frozenset[str] = frozenset()
     """The settings that somebody has given: where a port is taken that is not among them, a launch may take another."""
-
-    @property
-    def cluster_id(self) -> str:
-        """The name of its files, and of all that it has in a backend."""
-        return f"{self.name}-{self.launch_id}"
 
     @property
     def url(self) -> str:
@@ -189,22 +200,16 @@ class Plan:
                 placed=dict(found.get("placed", {})),
             )
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError, SettingsError) as error:
-            raise LostPlanError(f"{directory / FILE} does not tell what was launched: {error}") from error
+            raise LostPlanError(f"{directory / FILE} does not say what was launched: {error}") from error
         if found["cluster_id"] != plan.cluster_id:
-            raise LostPlanError(f"{directory / FILE} does not tell what was launched: not what launch.sh writes")
+            raise LostPlanError(f"{directory / FILE} does not say what was launched: not what launch.sh writes")
         return plan
 
 
 @dataclass(frozen=True)
-class Cluster:
+class Cluster(_Launch):
     """A launched cluster, as tags, labels or ``cluster.json`` tell: enough to end it."""
 
-    name: str
-    launch_id: str
-    framework: str
-    backend: str
-    created: str
-    project: str
     directory: Path
     """Its folder in this checkout, which may not be there."""
     handle: str = ""
@@ -215,13 +220,7 @@ class Cluster:
     @classmethod
     def of(cls, plan: Plan, clusters_dir: Path) -> Cluster:
         """Return the cluster that *plan* is launched as, kept in *clusters_dir*."""
-        directory = clusters_dir / plan.cluster_id
-        return cls(plan.name, plan.launch_id, plan.framework, plan.backend, plan.created, plan.project, directory)
-
-    @property
-    def cluster_id(self) -> str:
-        """The name of its files, and of all that it has in a backend."""
-        return f"{self.name}-{self.launch_id}"
+        return cls(**plan.head, directory=clusters_dir / plan.cluster_id)
 
     @property
     def age_key(self) -> tuple[str, str]:
@@ -252,7 +251,7 @@ class NodeState:
     """Whether it has been accepted and has not started: it waits for a host, which may never come."""
     is_final: bool = False
     """Whether it has ended in a backend that gives its rank to no other node."""
-    has_told: bool = True
+    has_reported: bool = True
     """False where it has ended, and its agent has never told anything: something else ran in its place."""
     holds: str = ""
     """What still takes its machine though it has ended, such as ``container mesh``; empty where nothing does."""
@@ -292,7 +291,7 @@ def cluster_code(states: Sequence[NodeState], stop: Mapping[str, Any] | None) ->
 
 def was_main_silent(states: Sequence[NodeState]) -> bool:
     """Return whether main ended with 0 and told nothing: its image runs no agent."""
-    return any(state.node == "MAIN" and state.exit_code == 0 and not state.has_told for state in states)
+    return any(state.node == "MAIN" and state.exit_code == 0 and not state.has_reported for state in states)
 
 
 def was_main_killed(states: Sequence[NodeState]) -> bool:

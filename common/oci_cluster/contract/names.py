@@ -91,7 +91,7 @@ LAUNCHED = "launched.json"
 READY = "MAIN_ready.json"
 CERTIFICATE = "MAIN_certificate.json"
 LIFE = "MAIN_life.json"
-WISH = "MAIN_wish.json"
+SCALE_REQUEST = "MAIN_scale_request.json"
 
 
 def _file_of(kind: str) -> Callable[[str], str]:
@@ -104,7 +104,7 @@ heartbeat_file = _file_of("heartbeat")
 arrival_file = _file_of("arrival")
 # The list of its outputs in the cluster dir.
 outputs_file = _file_of("outputs")
-# Its last word.
+# How it has ended.
 exit_file = _file_of("exit")
 
 

@@ -53,7 +53,7 @@ def run(
     """
     if action not in ACTIONS:
         msg = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got '{action or 'nothing'}'"
-        raise UsageError(f"{msg} (images.sh --help tells more)")
+        raise UsageError(f"{msg} (images.sh --help says more)")
     choices = read_choices(environ, root)
     client = Client(choices.engine, root, environ, say)
     frameworks = list(dict.fromkeys(frameworks))

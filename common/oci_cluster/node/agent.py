@@ -24,15 +24,15 @@ from oci_cluster.errors import (
     TimedOutError,
 )
 from oci_cluster.node.begin.address import address_in, local_addresses, pick_address
-from oci_cluster.node.heartbeat.heartbeat import INTERRUPTED, NoAnswer, Pulse
+from oci_cluster.node.heartbeat.heartbeat import INTERRUPTED, NoAnswer, NodeLoop
 from oci_cluster.node.heartbeat.liveness import Restart
-from oci_cluster.node.logs.pump import Relay
+from oci_cluster.node.logs.pump import LogPump
 from oci_cluster.node.script import Script
 from oci_cluster.system.process import Children
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
-    from oci_cluster.node.coordinator import Exchange
+    from oci_cluster.node.coordinator import Coordinator
     from oci_cluster.node.main import Main
     from oci_cluster.node.outputs import Uploads
     from oci_cluster.node.worker import Worker
@@ -45,7 +45,7 @@ _NO_KEY = (
     " give all nodes of the launch the same random one"
 )
 _OTHER_VERSION = (
-    "the nodes run version %s of the templates, the launcher is %s; where something goes wrong, build the image anew: "
+    "the nodes run version %s of the templates, the launcher is %s; if something goes wrong, build the image again: "
     "make build push"
 )
 
@@ -58,33 +58,35 @@ class Agent:
         settings: NodeSettings,
         environ: Mapping[str, str],
         *,
-        pulse: Pulse,
+        loop: NodeLoop,
         children: Children,
-        relay: Relay | None = None,
-        exchange: Exchange | None = None,
+        log_pump: LogPump | None = None,
+        coordinator: Coordinator | None = None,
     ) -> None:
         """Prepare a node; *exchange* serves the cluster dir that main holds."""
         self._settings, self._environ = settings, environ
-        self._pulse, self._exchange = pulse, exchange
+        self._loop, self._coordinator = loop, coordinator
         self._node_dir = node_dir(settings.launch_id, settings.node)
-        self._script = Script(settings, environ, children=children, pulse=pulse, node_dir=self._node_dir, relay=relay)
+        self._script = Script(
+            settings, environ, children=children, loop=loop, node_dir=self._node_dir, log_pump=log_pump
+        )
         # A worker has no use for main's module, nor main for a worker's.
         self._role: Main | Worker
         if settings.is_main:
             from oci_cluster.node.main import Main  # noqa: PLC0415
 
-            self._role = Main(settings, script=self._script, pulse=pulse)
+            self._role = Main(settings, script=self._script, loop=loop)
         else:
             from oci_cluster.node.worker import Worker  # noqa: PLC0415
 
-            self._role = Worker(settings, script=self._script, pulse=pulse)
-        pulse.role = self._role
+            self._role = Worker(settings, script=self._script, loop=loop)
+        loop.role = self._role
         self._uploads = self._make_uploads(children)
 
     def run(self) -> int:
         """Live the node's life, tear down, and return its exit code."""
         try:
-            outcome = self._live()
+            outcome = self._run()
         except LifeInterruptedError as error:
             outcome = self._unless_it_succeeded(Outcome(error.exit_code, str(error), is_interruption=True))
         except ClusterError as error:
@@ -97,18 +99,18 @@ class Agent:
             outcome = Outcome(ExitCode.BUG, f"bug in the agent of {self._settings.node}: {error!r}")
         return self._tear_down(outcome)
 
-    def _live(self) -> Outcome:
-        settings, pulse = self._settings, self._pulse
+    def _run(self) -> Outcome:
+        settings, loop = self._settings, self._loop
         self._make_node_dir()
         # First: from here on this node can report to the others what goes wrong.
-        pulse.wait_for("main" if pulse.cluster_dir.is_at_main else "WORK_DIR", self._create_cluster_dir)
-        self._check_that_it_is_wanted()
+        loop.wait_for("main" if loop.cluster_dir.is_at_main else "WORK_DIR", self._create_cluster_dir)
+        self._raise_if_cluster_is_over()
         self._role.begin()
         address = settings.node_address or self._find_address()
-        if self._exchange is not None:
+        if self._coordinator is not None:
             # Of a pod, loopback alone is forwarded.
             addresses = [address, "127.0.0.1"] if settings.own_network else [address]
-            self._exchange.listen(addresses, settings.work_dir, nodes=len(settings.other_nodes))
+            self._coordinator.listen(addresses, settings.work_dir, nodes=len(settings.other_nodes))
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if not settings.launch_key:
             log.warning(_NO_KEY)
@@ -133,31 +135,31 @@ class Agent:
         path, settings = self._node_dir, self._settings
         if settings.interruptible:
             # A node that still ends removes it; one that was killed does not need it.
-            give_up_at = self._pulse.clock() + settings.grace_period_s
-            while path.exists() and self._pulse.clock() < give_up_at:
-                self._pulse.wait(0.2)
+            give_up_at = self._loop.clock() + settings.grace_period_s
+            while path.exists() and self._loop.clock() < give_up_at:
+                self._loop.wait(0.2)
             if path.is_dir() and not path.is_symlink() and path.stat().st_uid == os.getuid():
                 shutil.rmtree(path, ignore_errors=True)
         try:
             path.mkdir(mode=0o700)
         except FileExistsError:
             raise SettingsError(
-                f"{path} is there already, and not this node's; set TMPDIR to a folder where you alone may write"
+                f"{path} exists already and is not this node's; set TMPDIR to a folder where only you may write"
             ) from None
 
     def _create_cluster_dir(self) -> bool:
-        self._pulse.cluster_dir.create()
-        self._pulse.has_joined = True
+        self._loop.cluster_dir.create()
+        self._loop.has_joined = True
         return True
 
-    def _check_that_it_is_wanted(self) -> None:
+    def _raise_if_cluster_is_over(self) -> None:
         """Raise if the launch is over: a node may have waited for hours."""
-        pulse, settings = self._pulse, self._settings
-        pulse.obey()
-        if pulse.cluster_dir.is_at_main and (settings.interruptible or not settings.is_main):
+        loop, settings = self._loop, self._settings
+        loop.raise_if_ended()
+        if loop.cluster_dir.is_at_main and (settings.interruptible or not settings.is_main):
             return  # main is there, or cannot know whether it has been there before
-        late_s = pulse.wall_clock() - settings.start_by
-        if late_s <= 0 or any(pulse.read(name) is not None for name in (config_file("MAIN"), LIFE)):
+        late_s = loop.wall_clock() - settings.start_by
+        if late_s <= 0 or any(loop.read(name) is not None for name in (config_file("MAIN"), LIFE)):
             return
         raise TimedOutError(
             f"{settings.node} started {late_s:.0f} s after START_BY, when nobody waited for it any more"
@@ -171,12 +173,12 @@ class Agent:
 
         def look() -> str | None:
             # Half of TIMEOUT is for what comes then.
-            if (found := address_in(path, own)) is None and self._pulse.left_s < settings.timeout_s / 2:
+            if (found := address_in(path, own)) is None and self._loop.left_s < settings.timeout_s / 2:
                 found = pick_address(own, settings.subnet_cidr)
                 log.warning("%s has no address of this node; %s is taken, its only one", path, found)
             return found
 
-        return self._pulse.wait_for(settings.cluster_nodes_metadata_file, look)
+        return self._loop.wait_for(settings.cluster_nodes_metadata_file, look)
 
     def _provide_code(self) -> None:
         settings = self._settings
@@ -202,19 +204,19 @@ class Agent:
             try:
                 return request()
             except StorageError as error:
-                if self._pulse.left_s <= 0:
+                if self._loop.left_s <= 0:
                     raise ClusterError(str(error), exit_code=ExitCode.UNAVAILABLE) from error
-                self._pulse.leave_alone(error)
+                self._loop.leave_alone(error)
                 if not told:
                     told.append(redact(str(error)))
                     log.warning("%s; trying again", told[0])
                 return None
 
-        return self._pulse.wait_for(what, poll)
+        return self._loop.wait_for(what, poll)
 
     def _make_uploads(self, children: Children) -> Uploads | None:
         """Return the uploads of outputs, if the cluster dir is elsewhere and keeps them."""
-        if self._pulse.cluster_dir.local_path is not None or self._pulse.cluster_dir.is_at_main:
+        if self._loop.cluster_dir.local_path is not None or self._loop.cluster_dir.is_at_main:
             return None
         from oci_cluster.node.outputs import Uploads  # noqa: PLC0415 - where outputs are uploaded
 
@@ -224,39 +226,39 @@ class Agent:
             self._node_dir / "uploaded.json",
             interval_s=self._settings.output_interval_s,
             children=children,
-            pulse=self._pulse,
+            loop=self._loop,
         )
 
     def _attempt(self, own: Mapping[str, Any]) -> Outcome | Restart:
         self._script.start(own["address"], self._role.join(own))
-        self._pulse.phase = "running"
+        self._loop.phase = "running"
         if self._uploads is not None:
             self._uploads.begin()
         return self._supervise()
 
     def _supervise(self) -> Outcome | Restart:
-        self._pulse.look_often()
+        self._loop.look_often()
         while True:
-            self._pulse.obey()
+            self._loop.raise_if_ended()
             if (code := self._script.newly_ended()) is not None:
                 if (outcome := self._role.ended(code)) is not None:
                     return outcome
                 # The cluster's end is near: poll as often as at its beginning.
-                self._pulse.look_often(first_s=0.05)
-            self._pulse.live()
+                self._loop.look_often(first_s=0.05)
+            self._loop.run_due()
             if (ending := self._role.poll()) is not None:
                 return ending
             if self._uploads is not None:
                 self._uploads.poll()
-            self._pulse.wait_until_due()
+            self._loop.wait_until_due()
 
     def _end_attempt(self, restart: Restart) -> None:
         """End this node's part in the attempt, before the next begins."""
         self._role.restart(restart)
-        self._pulse.phase = "restarting"
-        self._pulse.beat()  # the other nodes learn at once of main's next attempt
-        self._script.end(self._pulse.wait_beating)
-        self._pulse.restart_timeout()
+        self._loop.phase = "restarting"
+        self._loop.beat()  # the other nodes learn at once of main's next attempt
+        self._script.end(self._loop.wait_beating)
+        self._loop.restart_timeout()
 
     def _unless_it_succeeded(self, interruption: Outcome) -> Outcome:
         """Return the *interruption*, or the success of a main that came first."""
@@ -264,17 +266,17 @@ class Agent:
         return (has_succeeded and self._role.ended(0)) or interruption
 
     def _tear_down(self, outcome: Outcome) -> int:
-        pulse = self._pulse
+        loop = self._loop
         log.info("ending with %d: %s", outcome.exit_code, outcome.reason)
         announced = outcome
         if self._settings.is_main and not outcome.is_interruption:
-            pulse.tell(STOP, **stop_fields(outcome))  # before the others end
-        self._write_last_words(outcome, announced)
-        pulse.phase = INTERRUPTED if outcome.is_interruption else "stopping"
-        if outcome.is_interruption and pulse.has_joined:
-            pulse.beat()  # the others wait for the next life
-        is_announced = pulse.has_joined and self._role.announce(outcome)
-        self._script.end(pulse.wait)
+            loop.tell(STOP, **stop_fields(outcome))  # before the others end
+        self._write_termination_message(outcome, announced)
+        loop.phase = INTERRUPTED if outcome.is_interruption else "stopping"
+        if outcome.is_interruption and loop.has_joined:
+            loop.beat()  # the others wait for the next life
+        is_announced = loop.has_joined and self._role.announce(outcome)
+        self._script.end(loop.wait)
         if self._uploads is not None and (failure := self._uploads.finish()):
             left = self._script.rescue_outputs()
             reason = (
@@ -282,47 +284,47 @@ class Agent:
             )
             log.error("%s", reason)
             outcome = outcome if outcome.exit_code else Outcome(ExitCode.UNAVAILABLE, reason)
-        if pulse.cluster_dir.is_at_main and (count := self._script.count_own_outputs()):
+        if loop.cluster_dir.is_at_main and (count := self._script.count_own_outputs()):
             log.warning("files in OUTPUT_DIR go with this node, as WORK_DIR keeps none: %d", count)
         if outcome is not announced:
-            self._write_last_words(outcome, announced)
-        if pulse.has_joined:
-            self._say_goodbye(outcome, is_announced=is_announced)
-        if self._exchange is not None:
-            self._exchange.leave(
-                wait=pulse.wait,
+            self._write_termination_message(outcome, announced)
+        if loop.has_joined:
+            self._publish_end(outcome, is_announced=is_announced)
+        if self._coordinator is not None:
+            self._coordinator.leave(
+                wait=loop.wait,
                 lost=self._role.lost,
                 is_interruption=outcome.is_interruption,
                 grace_period_s=self._settings.grace_period_s,
                 expected=self._settings.other_nodes,
             )
-        pulse.close_log()
+        loop.close_log()
         remove_node_dir(self._node_dir)
         return outcome.exit_code
 
-    def _write_last_words(self, outcome: Outcome, announced: Outcome) -> None:
+    def _write_termination_message(self, outcome: Outcome, announced: Outcome) -> None:
         """Write how this node ended, and main's *announced* outcome, to ``TERMINATION_LOG``."""
-        settings, pulse = self._settings, self._pulse
+        settings, loop = self._settings, self._loop
         if not settings.termination_log:
             return
         from oci_cluster.node.termination_message import write  # noqa: PLC0415 - where somebody reads them
 
-        files = {exit_file(settings.node): exit_fields(outcome, time=pulse.wall_clock(), attempt=pulse.attempt)}
+        files = {exit_file(settings.node): exit_fields(outcome, time=loop.wall_clock(), attempt=loop.attempt)}
         if settings.is_main and not outcome.is_interruption:
             files[STOP] = stop_fields(announced)
-        write(settings.termination_log, pulse.cluster_dir, files)
+        write(settings.termination_log, loop.cluster_dir, files)
 
-    def _say_goodbye(self, outcome: Outcome, *, is_announced: bool) -> None:
+    def _publish_end(self, outcome: Outcome, *, is_announced: bool) -> None:
         # Main's word is worth repeating for as long as anybody would still listen to it.
-        give_up_at = self._pulse.clock() + self._settings.heartbeat_timeout_s
+        give_up_at = self._loop.clock() + self._settings.heartbeat_timeout_s
         for delay in poll_delays(self._settings.poll_ceiling_s):
             is_announced = is_announced or self._role.announce(outcome)
-            if is_announced and not isinstance(self._pulse.ask(lambda: self._role.leave(outcome)), NoAnswer):
+            if is_announced and not isinstance(self._loop.ask(lambda: self._role.leave(outcome)), NoAnswer):
                 break
-            error = self._pulse.outages.error
+            error = self._loop.storage_health.error
             # Where it had the files, main has ended, or its machine is gone.
-            is_alone = not self._settings.is_main and self._pulse.main_silent_s > self._settings.grace_period_s
-            if self._pulse.clock() >= give_up_at or isinstance(error, NotPermittedError) or is_alone:
-                log.error("the other nodes could not be told: %s", error)
+            is_alone = not self._settings.is_main and self._loop.main_silent_s > self._settings.grace_period_s
+            if self._loop.clock() >= give_up_at or isinstance(error, NotPermittedError) or is_alone:
+                log.error("the other nodes could not be informed: %s", error)
                 break
-            self._pulse.wait(delay)
+            self._loop.wait(delay)

@@ -50,10 +50,10 @@ MOST_BYTES = 64 << 20
 PROVE_S = 5.0
 # From the first byte of a request to its last, and the same of an answer.
 FRAME_S = 10.0
-# Who has not proved itself. Is there another one, the oldest has to go: so a flood of connections keeps nobody out who
-# proves itself sooner than as many others have come.
+# Connections that have not proved themselves. One more ends the oldest: so a flood of connections keeps out no node
+# that proves itself before as many others have come.
 MOST_UNPROVED = 256
-# Who has: nodes, and connections of machines that are gone, which the system finds out after half a minute.
+# Connections that have: nodes, and machines that are gone, which the system finds out after half a minute.
 MOST_PROVED = 4096
 # Files that a process has open besides.
 _OTHER_FILES = 256
@@ -134,7 +134,7 @@ class MainMemory:
             return self._files.get(name, (b"", 0))[1]
 
 
-class _Guest:
+class _Connection:
     def __init__(self, connected: socket.socket, challenge: bytes, until: float) -> None:
         self.socket = connected
         self.until: float | None = until
@@ -153,7 +153,7 @@ class _Guest:
         self.to_send = memoryview(GREETING + challenge)
 
 
-class Exchange:
+class Coordinator:
     """Serves main's cluster dir; until :meth:`listen`, main alone has the files."""
 
     def __init__(
@@ -170,8 +170,8 @@ class Exchange:
         self._is_over = False
         self._late_at = 0.0
         # In the order in which they have come; and those that have proved themselves.
-        self._unproved: dict[_Guest, None] = {}
-        self._proved: dict[_Guest, None] = {}
+        self._unproved: dict[_Connection, None] = {}
+        self._proved: dict[_Connection, None] = {}
         self._began_at = clock()
         # The nodes that have been here, and how many more whose names nobody knows: they have written nothing.
         self._seen: set[str] = set()
@@ -207,13 +207,13 @@ class Exchange:
         self._selector.register(listener, selectors.EVENT_READ, listener)
 
     def remaining(self, lost: Collection[str] = (), *, is_interruption: bool = False) -> list[str]:
-        """Return the nodes that are not *lost* and have yet to read main's last word."""
+        """Return the nodes that are not *lost* and have yet to read main's end."""
         version = self.memory.version(heartbeat_file("MAIN"))
         left = []
-        for guest in tuple(self._proved):
-            has_heard = is_interruption and guest.heard.get(heartbeat_file("MAIN"), 0) >= version
-            if guest.node not in lost and not has_heard:
-                left.append(guest.node or "a node without a name")
+        for connection in tuple(self._proved):
+            has_heard = is_interruption and connection.heard.get(heartbeat_file("MAIN"), 0) >= version
+            if connection.node not in lost and not has_heard:
+                left.append(connection.node or "a node without a name")
         return sorted(left)
 
     def leave(
@@ -225,7 +225,7 @@ class Exchange:
         grace_period_s: float,
         expected: Collection[str] = (),
     ) -> None:
-        """Serve until the other nodes have heard main's last word; then close.
+        """Serve until the other nodes have read main's end; then close.
 
         Those of the *expected* ones that have never been here may not have found main yet, where that has just begun.
         """
@@ -247,8 +247,8 @@ class Exchange:
         self._waker.send(b"x")
         if self._thread is not None:
             self._thread.join(FRAME_S)
-        for guest in (*self._unproved, *self._proved):
-            guest.socket.close()
+        for connection in (*self._unproved, *self._proved):
+            connection.socket.close()
         for each in (*self._listeners, self._waker, self._awaited):
             each.close()
         self._selector.close()
@@ -262,7 +262,7 @@ class Exchange:
             while not self._is_over:
                 # Late connections are looked for twice a second, and not with each request.
                 for key, events in self._selector.select(_LATE_S if self._unproved or self._proved else None):
-                    if isinstance(key.data, _Guest):
+                    if isinstance(key.data, _Connection):
                         self._attend(key.data, events)
                     elif key.data is not None:
                         self._accept(key.data)
@@ -275,9 +275,9 @@ class Exchange:
         if now < self._late_at:
             return
         self._late_at = now + _LATE_S
-        for guest in (*self._unproved, *self._proved):
-            if guest.until is not None and guest.until < now:
-                self._end(guest)
+        for connection in (*self._unproved, *self._proved):
+            if connection.until is not None and connection.until < now:
+                self._end(connection)
 
     def _accept(self, listener: socket.socket) -> None:
         for _ in range(_ACCEPTED_AT_ONCE):
@@ -292,114 +292,114 @@ class Exchange:
                 return  # who has come is gone already
             connected.setblocking(False)
             _have_the_system_notice(connected)
-            guest = _Guest(connected, os.urandom(CHALLENGE_BYTES), self._clock() + self._prove_s)
-            self._selector.register(connected, selectors.EVENT_READ, guest)
-            self._unproved[guest] = None
+            connection = _Connection(connected, os.urandom(CHALLENGE_BYTES), self._clock() + self._prove_s)
+            self._selector.register(connected, selectors.EVENT_READ, connection)
+            self._unproved[connection] = None
             if len(self._unproved) > MOST_UNPROVED:
                 self._end(next(iter(self._unproved)))
-            self._attend(guest, selectors.EVENT_WRITE)
+            self._attend(connection, selectors.EVENT_WRITE)
 
-    def _attend(self, guest: _Guest, events: int) -> None:
+    def _attend(self, connection: _Connection, events: int) -> None:
         try:
-            if events & selectors.EVENT_WRITE and guest.to_send:
-                self._send(guest)
+            if events & selectors.EVENT_WRITE and connection.to_send:
+                self._send(connection)
             elif events & selectors.EVENT_READ:
-                self._receive(guest)
+                self._receive(connection)
         except BlockingIOError:
             return
         except (OSError, Unproved, ValueError, RecursionError):
-            self._end(guest)
+            self._end(connection)
 
-    def _send(self, guest: _Guest) -> None:
-        while guest.to_send:
+    def _send(self, connection: _Connection) -> None:
+        while connection.to_send:
             try:
-                guest.to_send = guest.to_send[guest.socket.send(guest.to_send) :]
+                connection.to_send = connection.to_send[connection.socket.send(connection.to_send) :]
             except BlockingIOError:
                 # The next request is not read before this one's answer has been taken.
-                if guest.is_proved:
-                    guest.until = guest.until or self._clock() + FRAME_S
-                self._selector.modify(guest.socket, selectors.EVENT_WRITE, guest)
+                if connection.is_proved:
+                    connection.until = connection.until or self._clock() + FRAME_S
+                self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
                 return
-        if guest.is_proved:
-            guest.until = None
-        self._selector.modify(guest.socket, selectors.EVENT_READ, guest)
+        if connection.is_proved:
+            connection.until = None
+        self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
 
-    def _receive(self, guest: _Guest) -> None:
-        new = guest.socket.recv(min(guest.wanted - len(guest.got), 64 << 10))
+    def _receive(self, connection: _Connection) -> None:
+        new = connection.socket.recv(min(connection.wanted - len(connection.got), 64 << 10))
         if not new:
             raise ConnectionResetError
-        guest.got += new
-        if guest.is_proved:
-            guest.until = guest.until or self._clock() + FRAME_S
-        if len(guest.got) < guest.wanted:
+        connection.got += new
+        if connection.is_proved:
+            connection.until = connection.until or self._clock() + FRAME_S
+        if len(connection.got) < connection.wanted:
             return
-        got, guest.got = bytes(guest.got), bytearray()
-        if guest.asking is None:
-            challenges = guest.challenge + got
-            guest.asking = Seals(self._key, challenges, ASKING)
-            guest.answering = Seals(self._key, challenges, ANSWERING)
-            guest.wanted = HEAD.size
-        elif not guest.lengths:
-            limits = (MAX_HEADER, MAX_FILE) if guest.is_proved else (MAX_FIRST, 0)
-            guest.wanted, guest.lengths = rest_bytes(got, *limits), got
+        got, connection.got = bytes(connection.got), bytearray()
+        if connection.asking is None:
+            challenges = connection.challenge + got
+            connection.asking = Seals(self._key, challenges, ASKING)
+            connection.answering = Seals(self._key, challenges, ANSWERING)
+            connection.wanted = HEAD.size
+        elif not connection.lengths:
+            limits = (MAX_HEADER, MAX_FILE) if connection.is_proved else (MAX_FIRST, 0)
+            connection.wanted, connection.lengths = rest_bytes(got, *limits), got
         else:
-            request, body = guest.asking.open(guest.lengths, got)
-            guest.wanted, guest.lengths = HEAD.size, b""
-            self._welcome(guest)
-            self._answer(guest, request, body)
+            request, body = connection.asking.open(connection.lengths, got)
+            connection.wanted, connection.lengths = HEAD.size, b""
+            self._welcome(connection)
+            self._answer(connection, request, body)
 
-    def _welcome(self, guest: _Guest) -> None:
-        guest.heard_at = self._clock()
-        if guest.is_proved:  # main's own thread looks at who is there: nobody may be missing for a moment
+    def _welcome(self, connection: _Connection) -> None:
+        connection.heard_at = self._clock()
+        if connection.is_proved:  # main's own thread looks at who is there: nobody may be missing for a moment
             return
         self._nameless += 1
-        guest.is_proved = True
-        self._proved[guest] = None
-        del self._unproved[guest]
+        connection.is_proved = True
+        self._proved[connection] = None
+        del self._unproved[connection]
         if len(self._proved) > MOST_PROVED:
-            self._end(min(self._proved, key=lambda guest: guest.heard_at))
+            self._end(min(self._proved, key=lambda connection: connection.heard_at))
 
-    def _answer(self, guest: _Guest, request: dict[str, Any], body: bytes) -> None:
+    def _answer(self, connection: _Connection, request: dict[str, Any], body: bytes) -> None:
         answer: dict[str, Any] = {}
         content = b""
         try:
-            answer, content = self._done(guest, request, body)
+            answer, content = self._done(connection, request, body)
         except FileNotFoundError:
             answer = {"error": "absent"}
         except FileExistsError:
             answer = {"error": "there"}
         except (RequestFailedError, ValueError, TypeError, KeyError) as error:
             answer = {"error": f"{error}"[:300]}
-        assert guest.answering is not None  # noqa: S101 - it has asked
-        guest.to_send = memoryview(guest.answering.seal(answer, content))
-        guest.until = None
-        self._send(guest)
+        assert connection.answering is not None  # noqa: S101 - it has asked
+        connection.to_send = memoryview(connection.answering.seal(answer, content))
+        connection.until = None
+        self._send(connection)
 
-    def _done(self, guest: _Guest, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    def _done(self, connection: _Connection, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         what, name = request.get("do"), str(request.get("name", ""))
         if what == "read" and name in _WORDS:
-            guest.heard[name] = self.memory.version(name)
+            connection.heard[name] = self.memory.version(name)
         answer = self.memory.ask(request, body)
         if what == "write":
-            self._take_note(guest, name)
+            self._take_note(connection, name)
         return answer
 
-    def _take_note(self, guest: _Guest, name: str) -> None:
+    def _take_note(self, connection: _Connection, name: str) -> None:
         found = _OF_NODE.fullmatch(name)
-        if found is None or guest.node == found[1]:
+        if found is None or connection.node == found[1]:
             return
         for other in [other for other in self._proved if other.node == found[1]]:
             self._end(other)
-        self._nameless -= not guest.node
-        guest.node = found[1]
+        self._nameless -= not connection.node
+        connection.node = found[1]
         self._seen.add(found[1])
 
-    def _end(self, guest: _Guest) -> None:
-        self._unproved.pop(guest, None)
-        self._proved.pop(guest, None)
+    def _end(self, connection: _Connection) -> None:
+        self._unproved.pop(connection, None)
+        self._proved.pop(connection, None)
         with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(guest.socket)
-        guest.socket.close()
+            self._selector.unregister(connection.socket)
+        connection.socket.close()
 
 
 def _have_the_system_notice(connected: socket.socket) -> None:

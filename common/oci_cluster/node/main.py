@@ -9,12 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.contract.files.generations import read_stop
 from oci_cluster.contract.first_cause import first_cause, may_be_a_consequence
-from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, WISH, config_file, exit_file, heartbeat_file
+from oci_cluster.contract.names import (
+    CERTIFICATE,
+    LIFE,
+    READY,
+    SCALE_REQUEST,
+    STOP,
+    config_file,
+    exit_file,
+    heartbeat_file,
+)
 from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
-from oci_cluster.node.heartbeat.heartbeat import ENDED_WELL, NoAnswer, Pulse, Role
+from oci_cluster.node.heartbeat.heartbeat import ENDED_WELL, NoAnswer, NodeLoop, Role
 from oci_cluster.node.heartbeat.liveness import Failure, NodesWatch, Restart, by_role_and_rank
 from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
@@ -22,7 +31,7 @@ from oci_cluster.system.redaction import redact
 if TYPE_CHECKING:
     from oci_cluster.contract.files.cluster_dir import ClusterDir
     from oci_cluster.node.begin.generation import LedLife
-    from oci_cluster.node.heartbeat.scale_request import Wish
+    from oci_cluster.node.heartbeat.scale_request import ScaleRequest
 
 log = logging.getLogger("agent")
 
@@ -45,19 +54,19 @@ _ASK_S, _ASK_CEILING_S = 5.0, 300.0
 class Main(Role):
     """The node that leads the cluster."""
 
-    def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
-        super().__init__(settings, script=script, pulse=pulse)
+    def __init__(self, settings: NodeSettings, *, script: Script, loop: NodeLoop) -> None:
+        super().__init__(settings, script=script, loop=loop)
         self._nodes = self._watch()
         self._life: LedLife | None = None
-        self._wish: Wish | None = None
+        self._scale_request: ScaleRequest | None = None
         if settings.interruptible:
             from oci_cluster.node.begin.generation import LedLife  # noqa: PLC0415 - where a launch can have more than one
 
-            self._life = LedLife(pulse)
+            self._life = LedLife(loop)
         if settings.adapt:
-            from oci_cluster.node.heartbeat.scale_request import Wish  # noqa: PLC0415 - where a cluster adapts
+            from oci_cluster.node.heartbeat.scale_request import ScaleRequest  # noqa: PLC0415 - where a cluster adapts
 
-            self._wish = Wish(settings, settings.adapt, pulse, script.node_dir / "wish")
+            self._scale_request = ScaleRequest(settings, settings.adapt, loop, script.node_dir / "scale-request")
         self._has_to_begin_life = False
         # Frameworks whose start scripts know the other nodes; with those that do not, main reads no configurations.
         self._reads_configs = settings.wait_for_addresses or script.has_facts
@@ -73,12 +82,12 @@ class Main(Role):
         self._ask_at, self._asks = 0.0, poll_delays(_ASK_CEILING_S, first_s=_ASK_S)
         # Elsewhere a list is one request, and tells of the stop file as well; on this machine a look at a file is less.
         # So does it where nodes wait for main's answer.
-        self._lists_always = pulse.cluster_dir.local_path is None or settings.interruptible
+        self._lists_always = loop.cluster_dir.local_path is None or settings.interruptible
         self._listing: Mapping[str, str] = {}
 
     def _watch(self) -> NodesWatch:
-        unusable = self._pulse.cluster_dir.unusable
-        return NodesWatch(self._settings, wall_clock=self._pulse.wall_clock, unusable=unusable)
+        unusable = self._loop.cluster_dir.unusable
+        return NodesWatch(self._settings, wall_clock=self._loop.wall_clock, unusable=unusable)
 
     # --- Start ---------------------------------------------------------------------------------------------
 
@@ -86,34 +95,34 @@ class Main(Role):
         """Begin the next life of the launch, where there can be more than one."""
         if self._life is not None:
             self._life.begin()
-            self._pulse.tell(LIFE, number=self._life.number)
+            self._loop.tell(LIFE, number=self._life.number)
 
     def join(self, own: Mapping[str, Any]) -> Mapping[str, Any]:
         """Publish what the other nodes need of main for this attempt, and return it."""
-        settings, pulse = self._settings, self._pulse
+        settings, loop = self._settings, self._loop
         if is_another_life := self._has_to_begin_life:
             self.begin()
             self._has_to_begin_life = False
-        config: dict[str, Any] = {**own, "tls": settings.cluster_tls, "attempt": pulse.attempt}
+        config: dict[str, Any] = {**own, "tls": settings.cluster_tls, "attempt": loop.attempt}
         if settings.wait_for_addresses:
             config["nodes"] = self._wait_for_addresses()
             # The nodes' configurations that this one answers: none of an earlier attempt.
             config["answers"] = {node: self._configs[node]["counter"] for node in config["nodes"]}
             self._participants = frozenset(config["nodes"])
-        if settings.cluster_tls and (pulse.attempt == 0 or is_another_life):
+        if settings.cluster_tls and (loop.attempt == 0 or is_another_life):
             from oci_cluster.contract.files.certificate import encrypted, make_certificate  # noqa: PLC0415 - where it is asked for
 
-            certificate, key = make_certificate(settings.cluster_name, wall_clock=pulse.wall_clock)
+            certificate, key = make_certificate(settings.cluster_name, wall_clock=loop.wall_clock)
             self._script.hand_certificate(certificate, key)
-            passphrase = pulse.cluster_dir.key_for("certificate").hex().encode()
-            pulse.publish(CERTIFICATE, certificate=certificate, key=encrypted(key, passphrase))
-        pulse.publish(config_file("MAIN"), **config)
+            passphrase = loop.cluster_dir.key_for("certificate").hex().encode()
+            loop.publish(CERTIFICATE, certificate=certificate, key=encrypted(key, passphrase))
+        loop.publish(config_file("MAIN"), **config)
         self._script.nodes_dir.put("MAIN", config)
         return config
 
     def _wait_for_addresses(self) -> dict[str, str]:
         """Return the other nodes' addresses, by name, when all have joined this attempt."""
-        attempt = self._pulse.attempt
+        attempt = self._loop.attempt
 
         def missing() -> list[str]:
             present = {node for node, config in self._configs.items() if config.get("attempt", 0) == attempt}
@@ -122,11 +131,11 @@ class Main(Role):
         def poll() -> bool:
             listing = self._look()
             if self._lists_always:
-                self._pulse.look_now() if STOP in listing else self._pulse.looked()
+                self._loop.look_now() if STOP in listing else self._loop.looked()
             self._nodes.check()
             return not missing()
 
-        self._pulse.wait_for("the other nodes", poll, missing)
+        self._loop.wait_for("the other nodes", poll, missing)
         self._newcomers.clear()
         return {node: checked_address(self._configs[node], node) for node in self._nodes.members}
 
@@ -134,9 +143,9 @@ class Main(Role):
 
     def _look(self) -> Mapping[str, str]:
         try:
-            self._listing = self._pulse.cluster_dir.listing()
+            self._listing = self._loop.cluster_dir.listing()
         except (StorageError, NotPermittedError):
-            self._nodes.count_outage(self._pulse.clock())
+            self._nodes.count_outage(self._loop.clock())
             self.suspect_at = self._nodes.suspect_at
             raise
         if self._life is None or self._life.number:  # else all that is there is of an earlier life
@@ -154,21 +163,21 @@ class Main(Role):
 
     def observe(self) -> None:
         """List the cluster dir, unless each look does; prove one heartbeat."""
-        is_suspect = self._pulse.clock() >= self.suspect_at
-        if (is_suspect or not self._lists_always) and isinstance(self._pulse.ask(self._look), NoAnswer):
+        is_suspect = self._loop.clock() >= self.suspect_at
+        if (is_suspect or not self._lists_always) and isinstance(self._loop.ask(self._look), NoAnswer):
             return
-        self._nodes.prove_one(self._listing, self._pulse.clock(), self._pulse.read)
+        self._nodes.prove_one(self._listing, self._loop.clock(), self._loop.read)
 
     def _take_note(self, listing: Mapping[str, str]) -> None:
         if self._life is not None:
             self._life.note(listing)
-        joined = self._nodes.observe(listing, self._pulse.clock(), self._pulse.read)
+        joined = self._nodes.observe(listing, self._loop.clock(), self._loop.read)
         self._script.hand_members(self._nodes.members)
         if not self._reads_configs:
             return
         self._unread |= set(joined)
         for node in sorted(self._unread):
-            config = self._pulse.read(config_file(node))
+            config = self._loop.read(config_file(node))
             if config is not None:
                 self._unread.discard(node)
                 self._configs[node] = config
@@ -197,7 +206,7 @@ class Main(Role):
             shortage = error
         # A node that was lost before the attempt began has no part in it.
         has_failed = settings.gang and any(
-            failure.attempt == self._pulse.attempt and node in self._participants
+            failure.attempt == self._loop.attempt and node in self._participants
             for node, failure in nodes.failures.items()
         )
         if self._failure or shortage or has_failed:
@@ -206,8 +215,12 @@ class Main(Role):
             return Restart(f"{', '.join(self._newcomers)} joined", is_failure=False)
         self._poll_ready()
         self._poll_standstill()
-        if self._wish is not None and self._is_ready and (wish := self._wish.look(nodes.members)) is not None:
-            self._pulse.tell(WISH, **wish)
+        if (
+            self._scale_request is not None
+            and self._is_ready
+            and (request := self._scale_request.look(nodes.members)) is not None
+        ):
+            self._loop.tell(SCALE_REQUEST, **request)
         return None
 
     def _judge(self, shortage: LostError | None) -> Outcome | Restart:
@@ -231,20 +244,20 @@ class Main(Role):
     def _interrupted(self) -> str:
         """Return the interrupted node that a failure comes from; wait for others' reports."""
         # Nobody knows which node gets TERM first: the others soon tell, or this node gets it, too.
-        pulse = self._pulse
-        until = pulse.clock() + _MIN_PATIENCE_S
-        while not (found := self._nodes.interrupted_since(pulse.clock() - _MAX_PATIENCE_S)):
-            if (left_s := until - pulse.clock()) <= 0:
+        loop = self._loop
+        until = loop.clock() + _MIN_PATIENCE_S
+        while not (found := self._nodes.interrupted_since(loop.clock() - _MAX_PATIENCE_S)):
+            if (left_s := until - loop.clock()) <= 0:
                 return ""
-            pulse.obey()
-            pulse.wait_beating(min(_PATIENT_POLL_S, left_s))
-            pulse.ask(self._look)
+            loop.raise_if_ended()
+            loop.wait_beating(min(_PATIENT_POLL_S, left_s))
+            loop.ask(self._look)
         return found[0]
 
     def _first_cause(self) -> Outcome:
         """Return the outcome of the first cause, after waiting for other nodes' reports."""
-        nodes, pulse = self._nodes, self._pulse
-        noticed_at = pulse.clock()
+        nodes, loop = self._nodes, self._loop
+        noticed_at = loop.clock()
         delays = poll_delays(min(self._settings.poll_ceiling_s, _PATIENT_POLL_S))
         ran_s = noticed_at - self._script.started_at
         patience_s = min(max(_MIN_PATIENCE_S, ran_s), _MAX_PATIENCE_S)
@@ -260,14 +273,14 @@ class Main(Role):
             others = [node for node in nodes.members if not node.startswith("PS")]
             unreported = [node for node in ("MAIN", *others) if node not in reported | ended_well]
             is_clear = any(not may_be_a_consequence(failure) for failure in failures)
-            waited_s = pulse.clock() - noticed_at
+            waited_s = loop.clock() - noticed_at
             if is_clear or not unreported or waited_s >= patience_s:
                 break
-            pulse.obey()
-            pulse.wait_beating(min(next(delays), patience_s - waited_s))
-            pulse.ask(self._look)
+            loop.raise_if_ended()
+            loop.wait_beating(min(next(delays), patience_s - waited_s))
+            loop.ask(self._look)
             if STOP in self._listing:
-                pulse.look_now()
+                loop.look_now()
             ended_well |= self._ended_well(unreported)
         cause = first_cause(failures)
         reason = cause.reason if cause is self._failure else cause.told(" failed first")
@@ -283,12 +296,12 @@ class Main(Role):
         """Return those of a few *nodes* whose entry point has ended with 0."""
         if len(nodes) > _MAX_ASKED:
             return set()
-        beats = {node: self._pulse.read(heartbeat_file(node)) or {} for node in nodes if node != "MAIN"}
-        ended = {"phase": ENDED_WELL, "attempt": self._pulse.attempt}.items()
+        beats = {node: self._loop.read(heartbeat_file(node)) or {} for node in nodes if node != "MAIN"}
+        ended = {"phase": ENDED_WELL, "attempt": self._loop.attempt}.items()
         return {node for node, beat in beats.items() if ended <= beat.items()}
 
     def _own_failure(self, code: int) -> Failure:
-        return Failure.of("MAIN", self._outcome(code), time=self._pulse.wall_clock(), noticed_at=self._pulse.clock())
+        return Failure.of("MAIN", self._outcome(code), time=self._loop.wall_clock(), noticed_at=self._loop.clock())
 
     def _outcome(self, code: int) -> Outcome:
         what = "the entry point" if self._settings.ephemeral else "the service on main"
@@ -299,38 +312,38 @@ class Main(Role):
         if not (own := self._script.standstill):
             self._asks = poll_delays(_ASK_CEILING_S, first_s=_ASK_S)
             return
-        if self._pulse.clock() < self._ask_at:
+        if self._loop.clock() < self._ask_at:
             return
         from oci_cluster.node.standstill import ask_all  # noqa: PLC0415 - where it happens
 
-        told = ask_all(own, self._nodes.members, self._pulse.read)
-        self._ask_at = math.inf if told else self._pulse.clock() + next(self._asks)
+        told = ask_all(own, self._nodes.members, self._loop.read)
+        self._ask_at = math.inf if told else self._loop.clock() + next(self._asks)
         if told:
             log.warning("%s", told)
 
     def _poll_ready(self) -> None:
         if self._is_ready:
             return
-        pulse, facts = self._pulse, self._script.ready()
+        loop, facts = self._loop, self._script.ready()
         if facts is None:
-            if pulse.left_s <= 0:
+            if loop.left_s <= 0:
                 missing, seen = ", ".join(self._nodes.missing), ", ".join(self._nodes.seen)
                 what = f"missing: {missing}" if missing else f"nodes seen: {seen or 'none'}"
                 raise TimedOutError(
                     f"the cluster was not ready within {self._settings.timeout_s:g} s (TIMEOUT); {what}"
                 )
-        elif not isinstance(pulse.ask(lambda: pulse.cluster_dir.publish(READY, facts=facts)), NoAnswer):
-            log.info("ready after %.1f s", pulse.clock() - pulse.started_at)
-            pulse.phase = "ready"
+        elif not isinstance(loop.ask(lambda: loop.cluster_dir.publish(READY, facts=facts)), NoAnswer):
+            log.info("ready after %.1f s", loop.clock() - loop.started_at)
+            loop.phase = "ready"
             self._is_ready = True
-            pulse.tell(READY, facts={name: redact(text) for name, text in facts.items()})
+            loop.tell(READY, facts={name: redact(text) for name, text in facts.items()})
 
     def restart(self, restart: Restart) -> None:
         """Begin the next attempt: main's heartbeat tells of it."""
         self._restarts += restart.is_failure
         counted = f"restart {self._restarts} of {self._settings.max_restarts}"
         log.warning("%s: %s", counted if restart.is_failure else "starting again", restart.reason)
-        self._pulse.attempt += 1
+        self._loop.attempt += 1
         if restart.begins_life:
             self._has_to_begin_life = True
             self._nodes = self._watch()
@@ -338,9 +351,9 @@ class Main(Role):
                 self._script.nodes_dir.remove(node)
             for known in (self._configs, self._unread, self._newcomers):
                 known.clear()
-        self._nodes.begin(self._pulse.attempt)
-        if self._wish is not None:
-            self._wish.forget()
+        self._nodes.begin(self._loop.attempt)
+        if self._scale_request is not None:
+            self._scale_request.forget()
         self._failure = None
         self._is_ready = False
 
@@ -355,15 +368,15 @@ class Main(Role):
         """Write ``stop`` unless there is one; return whether it is there, or not needed."""
         if outcome.is_interruption:
             return True
-        return self._pulse.ask(lambda: _stop(self._pulse.cluster_dir, outcome)) is True
+        return self._loop.ask(lambda: _stop(self._loop.cluster_dir, outcome)) is True
 
     def leave(self, outcome: Outcome) -> None:
         """Publish how main has ended; nobody needs the certificate any more."""
         is_in_no_life = self._life is not None and not self._life.number
-        if is_in_no_life and self._pulse.cluster_dir.read(exit_file("MAIN"), any_life=True) is not None:
+        if is_in_no_life and self._loop.cluster_dir.read(exit_file("MAIN"), any_life=True) is not None:
             return  # what that says is how the launch has ended, and others have yet to read it
-        self._pulse.publish_exit(outcome, ended_at=self._pulse.wall_clock(), has_left=True)
-        cluster_dir = self._pulse.cluster_dir
+        self._loop.publish_exit(outcome, ended_at=self._loop.wall_clock(), has_left=True)
+        cluster_dir = self._loop.cluster_dir
         # Of a life that has begun meanwhile it is another main's.
         if self._settings.cluster_tls and (self._life is None or cluster_dir.read(CERTIFICATE) is not None):
             cluster_dir.remove(CERTIFICATE)

@@ -30,7 +30,7 @@ from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 
 if TYPE_CHECKING:
-    from oci_cluster.node.heartbeat.heartbeat import Pulse
+    from oci_cluster.node.heartbeat.heartbeat import NodeLoop
 
 T = TypeVar("T")
 log = logging.getLogger("outputs")
@@ -63,25 +63,25 @@ class Uploads:
         *,
         interval_s: float,
         children: Children,
-        pulse: Pulse,
+        loop: NodeLoop,
     ) -> None:
         self._environ = environ
         self._source = source
         self._manifest = manifest
         self._interval_s = interval_s
         self._children = children
-        self._pulse = pulse
+        self._loop = loop
         self._pid: int | None = None
         self._next_at: float | None = None
 
     def begin(self) -> None:
         """Take note that a start script runs: from now on there can be outputs."""
-        self._next_at = self._pulse.clock() + self._interval_s
+        self._next_at = self._loop.clock() + self._interval_s
 
     def fetch(self) -> None:
         """Bring the outputs of the life before back; wait for that."""
         pid = self._start("fetch-outputs")
-        self._pulse.wait_for("the outputs of the life before", lambda: self._children.code(pid) is not None)
+        self._loop.wait_for("the outputs of the life before", lambda: self._children.code(pid) is not None)
         if code := self._children.code(pid):
             raise StorageError(
                 f"the outputs of the life before cannot be brought back: {describe(code)}; the log says why"
@@ -89,12 +89,12 @@ class Uploads:
 
     def poll(self) -> None:
         """Start an upload if one is due."""
-        if self._next_at is None or self._pulse.clock() < self._next_at:
+        if self._next_at is None or self._loop.clock() < self._next_at:
             return
         if self._pid is not None and self._children.code(self._pid) is None:
             return
         if self._has_outputs():
-            self._next_at = self._pulse.clock() + self._interval_s
+            self._next_at = self._loop.clock() + self._interval_s
             self._pid = self._start("upload-outputs")
 
     def finish(self) -> str:
@@ -107,7 +107,7 @@ class Uploads:
         except OSError as error:
             return str(error)
         while (code := self._children.code(pid)) is None:
-            self._pulse.wait(1.0)
+            self._loop.wait(1.0)
         return describe(code) if code else ""
 
     def _has_outputs(self) -> bool:

@@ -24,7 +24,7 @@ from oci_cluster.contract.settings.config import PROJECT_ROOT, framework_default
 from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
 from oci_cluster.node.begin.address import interface_of
-from oci_cluster.node.heartbeat.heartbeat import Pulse
+from oci_cluster.node.heartbeat.heartbeat import NodeLoop
 from oci_cluster.node.heartbeat.liveness import is_member
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
@@ -33,7 +33,7 @@ from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
     from oci_cluster.node.gpus import OwnGpus
-    from oci_cluster.node.logs.pump import Relay
+    from oci_cluster.node.logs.pump import LogPump
     from oci_cluster.node.standstill import Standstill
 
 log = logging.getLogger("agent")
@@ -106,15 +106,15 @@ class Script:
         environ: Mapping[str, str],
         *,
         children: Children,
-        pulse: Pulse,
+        loop: NodeLoop,
         node_dir: Path,
-        relay: Relay | None = None,
+        log_pump: LogPump | None = None,
     ) -> None:
         self._settings, self._environ = settings, environ
         self._children = children
-        self._pulse = pulse
+        self._loop = loop
         self.node_dir = node_dir
-        self._relay = relay
+        self._log_pump = log_pump
         self._pid: int | None = None
         self._is_over = False
         self._members: str | None = None
@@ -128,7 +128,7 @@ class Script:
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
         self._own_outputs = node_dir / "outputs"
-        local_path = pulse.cluster_dir.local_path
+        local_path = loop.cluster_dir.local_path
         self.output_dir = Path(settings.output_dir or (local_path / "outputs" if local_path else self._own_outputs))
 
     # --- Facts ---------------------------------------------------------------------------------------------
@@ -151,12 +151,12 @@ class Script:
             pid = self._start_child([str(self._facts_script)], self._basic_environ(address), output=output.fileno())
         try:
             while (code := self._children.code(pid)) is None:
-                self._pulse.obey()
-                if (left_s := self._pulse.left_s) <= 0:
+                self._loop.raise_if_ended()
+                if (left_s := self._loop.left_s) <= 0:
                     raise TimedOutError(f"{name} did not end within {self._settings.timeout_s:g} s (TIMEOUT)")
-                self._pulse.wait(min(1.0, left_s))
+                self._loop.wait(min(1.0, left_s))
         finally:
-            self._end_child(pid, self._pulse.wait)
+            self._end_child(pid, self._loop.wait)
         if code:
             raise SettingsError(self._said("reason") or f"{name} ended: {describe(code)}", exit_code=code)
         return parse_facts(path.read_text(errors="replace"))
@@ -184,7 +184,7 @@ class Script:
             hand, name="open key", cwd=self.node_dir, output=_STDERR, parent_death_signal=signal.SIGKILL
         )
         while (code := self._children.code(pid)) is None:
-            self._pulse.wait(1.0)
+            self._loop.wait(1.0)
         if code:
             raise SettingsError(
                 f"the key of the launch's certificate cannot be opened: {describe(code)}; the log says why"
@@ -200,13 +200,13 @@ class Script:
     def start(self, address: str, main: Mapping[str, Any]) -> None:
         """Start it for the attempt that *main*'s configuration describes, on this node's *address*."""
         name = "start-master.sh" if self._settings.is_main else "start-worker.sh"
-        said = ("ready", "wish", "reason", "entry-pid", "entry-point-ended", "entry-point-printed")
+        said = ("ready", "scale-request", "reason", "entry-pid", "entry-point-ended", "entry-point-printed")
         left = (path for pattern in ("uncaught-*", "stack-*") for path in self.node_dir.glob(pattern))
         for path in [*(self.node_dir / name for name in said), *left]:
             path.unlink(missing_ok=True)
         self._hand_profile_cmd()
-        if self._relay is not None:
-            self._relay.forget()
+        if self._log_pump is not None:
+            self._log_pump.forget()
         environ = {**self._basic_environ(address), **self._peers(main), "MAIN_ADDRESS": checked_address(main, "MAIN")}
         environ |= _ads_environ(self._settings, environ)
         if main.get("tls"):
@@ -214,7 +214,7 @@ class Script:
             environ["TLS_KEY_FILE"] = str(self.node_dir / "key.pem")
         self._pid = self._start_child([str(self._settings.framework_dir / name)], environ)
         self._is_over = False
-        self.started_at = self._pulse.clock()
+        self.started_at = self._loop.clock()
         self._standstill = self._watch_standstill()
 
     def _hand_profile_cmd(self) -> None:
@@ -254,10 +254,10 @@ class Script:
             "CLIENT_DIR": self._environ.get("CLIENT_DIR", str(node_dir)),
             "NODES_DIR": str(self.nodes_dir.path),
             "READY_FILE": str(node_dir / "ready"),
-            "TIMEOUT": str(max(1, round(self._pulse.left_s))),
+            "TIMEOUT": str(max(1, round(self._loop.left_s))),
             "GRACE_PERIOD": _seconds(settings.grace_period_s),
-            "ATTEMPT": str(self._pulse.attempt),
-            "LIFE": str(self._pulse.life_number),
+            "ATTEMPT": str(self._loop.attempt),
+            "LIFE": str(self._loop.life_number),
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
@@ -270,7 +270,7 @@ class Script:
 
     def _launch_key(self) -> str:
         """Return the key that scripts sign with: another one in each life."""
-        key, life = self._settings.launch_key, self._pulse.cluster_dir.life
+        key, life = self._settings.launch_key, self._loop.cluster_dir.life
         return hmac.digest(key.encode(), f"life {life}".encode(), "sha256").hex() if key and life else key
 
     def _working_dir(self) -> Path:
@@ -306,13 +306,13 @@ class Script:
 
     def _watch_standstill(self) -> Standstill | None:
         """Return what notices a standstill from now on, if somebody wants it."""
-        settings, relay = self._settings, self._relay
+        settings, log_pump = self._settings, self._log_pump
         is_usual = settings.session or not settings.ephemeral
-        if not settings.silence_timeout_s or is_usual or relay is None or sys.platform != "linux":
+        if not settings.silence_timeout_s or is_usual or log_pump is None or sys.platform != "linux":
             return None
         from oci_cluster.node.standstill import Standstill  # noqa: PLC0415 - where it is asked for
 
-        printed_at, clock = relay.printed_at, self._pulse.clock
+        printed_at, clock = log_pump.printed_at, self._loop.clock
         return Standstill(settings.silence_timeout_s, self.node_dir, self._places, printed_at=printed_at, clock=clock)
 
     def _own_gpus(self) -> OwnGpus | None:
@@ -322,7 +322,7 @@ class Script:
             return None
         from oci_cluster.node.gpus import OwnGpus  # noqa: PLC0415 - where there may be some
 
-        children, clock = self._children, self._pulse.clock
+        children, clock = self._children, self._loop.clock
         return OwnGpus(program, self._environ, self.node_dir / "gpus", children=children, clock=clock)
 
     # --- What it says --------------------------------------------------------------------------------------
@@ -391,7 +391,7 @@ class Script:
         if path.exists():
             node, _, printed = path.read_text(errors="replace").partition("\n")
             return printable(node, 80), self._hide(printed)
-        return self._settings.node, self._hide(self._relay.tail()) if self._relay is not None else ""
+        return self._settings.node, self._hide(self._log_pump.tail()) if self._log_pump is not None else ""
 
     def _said(self, name: str) -> str:
         path = self.node_dir / name
@@ -439,7 +439,7 @@ class Script:
             self._pid = None
 
     def _end_child(self, pid: int, wait: Callable[[float], None]) -> int:
-        return self._children.end(pid, self._settings.grace_period_s, wait=wait, clock=self._pulse.clock)
+        return self._children.end(pid, self._settings.grace_period_s, wait=wait, clock=self._loop.clock)
 
 
 def make_working_dir(target: Path, code_dir: Path, folders: Sequence[str], output_dir: Path) -> None:

@@ -12,13 +12,13 @@ from oci_cluster.contract.files.log_times import times_file
 from oci_cluster.contract.parsers import is_at_main
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
 from oci_cluster.node.agent import Agent
-from oci_cluster.node.heartbeat.heartbeat import Pulse
+from oci_cluster.node.heartbeat.heartbeat import NodeLoop
 from oci_cluster.node.last_resort import REMOTE_S, NodeSignals
-from oci_cluster.node.logs.pump import Relay
+from oci_cluster.node.logs.pump import LogPump
 from oci_cluster.system.process import Children
 
 if TYPE_CHECKING:
-    from oci_cluster.node.coordinator import Exchange
+    from oci_cluster.node.coordinator import Coordinator
 
 
 def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
@@ -31,9 +31,9 @@ def run_agent(environ: Mapping[str, str], logs: Path | None = None) -> int:
         return _run(environ, logs)
     except BaseException as error:
         if environ.get("TERMINATION_LOG"):
-            from oci_cluster.node.termination_message import write_unbegun  # noqa: PLC0415 - where somebody reads them
+            from oci_cluster.node.termination_message import write_unstarted  # noqa: PLC0415 - where somebody reads them
 
-            write_unbegun(environ, error)
+            write_unstarted(environ, error)
         raise
 
 
@@ -47,25 +47,27 @@ def _run(environ: Mapping[str, str], logs: Path | None) -> int:
 
         environ = with_own_rank(environ)
     settings = read_settings(environ)
-    cluster_dir, exchange = _open_cluster_dir(settings)
+    cluster_dir, coordinator = _open_cluster_dir(settings)
     if cluster_dir.is_at_main:
         settings = paced_at_main(settings)
     elif cluster_dir.local_path is None:
         settings = paced(settings)
-    own_log = None
+    log_shipper = None
     if settings.node_logs:
-        from oci_cluster.node.logs.shipper import OwnLog  # noqa: PLC0415 - where the backend keeps no logs by itself
+        from oci_cluster.node.logs.shipper import LogShipper  # noqa: PLC0415 - where the backend keeps no logs by itself
 
-        own_log = OwnLog(settings.launch_id, settings.node, nodes=len(settings.other_nodes) + 1)
+        log_shipper = LogShipper(settings.launch_id, settings.node, nodes=len(settings.other_nodes) + 1)
     times = logs and times_file(logs, settings.node)
-    stamped = own_log.path if own_log else None
-    relay = Relay(settings.node, times=times, stamped=stamped, max_bytes=settings.max_log_bytes)
+    stamped = log_shipper.path if log_shipper else None
+    log_pump = LogPump(settings.node, times=times, stamped=stamped, max_bytes=settings.max_log_bytes)
     try:
         signals = _signals(settings, cluster_dir)
-        pulse = Pulse(settings, cluster_dir=cluster_dir, signals=signals, own_log=own_log, relay=relay)
-        return Agent(settings, environ, pulse=pulse, children=Children(), relay=relay, exchange=exchange).run()
+        loop = NodeLoop(settings, cluster_dir=cluster_dir, signals=signals, log_shipper=log_shipper, log_pump=log_pump)
+        return Agent(
+            settings, environ, loop=loop, children=Children(), log_pump=log_pump, coordinator=coordinator
+        ).run()
     finally:
-        relay.finish()
+        log_pump.finish()
 
 
 def _signals(settings: NodeSettings, cluster_dir: ClusterDir) -> NodeSignals:
@@ -73,15 +75,15 @@ def _signals(settings: NodeSettings, cluster_dir: ClusterDir) -> NodeSignals:
     return NodeSignals(ttl_s=settings.ttl_s, limit_s=settings.grace_period_s + remote_s)
 
 
-def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Exchange | None]:
+def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Coordinator | None]:
     """Return the cluster dir, and its server on a main that holds it."""
     place = settings.cluster_url, settings.launch_id, settings.launch_key
     if not (settings.is_main and is_at_main(settings.work_dir)):
         return ClusterDir(*place), None
-    from oci_cluster.node.coordinator import Exchange  # noqa: PLC0415 - where main has the files
+    from oci_cluster.node.coordinator import Coordinator  # noqa: PLC0415 - where main has the files
 
-    exchange = Exchange(settings.launch_id, settings.launch_key)
-    return ClusterDir(*place, held=exchange.memory.ask), exchange
+    coordinator = Coordinator(settings.launch_id, settings.launch_key)
+    return ClusterDir(*place, held=coordinator.memory.ask), coordinator
 
 
 # --- How often the nodes of a large cluster ask storage: each less often, so that all together do not ask more --------
@@ -98,7 +100,7 @@ _INTERVALS_UNTIL_LOST = 2.5
 # of CPU (1,000 connections, measured), so a cluster that waits takes less than a tenth of a core.
 MOST_REQUESTS_OF_MAIN = 1000.0
 # There nodes look more often: for `stop`, and for main's heartbeat, which tells of an interruption. Main serves its
-# last words for GRACE_PERIOD and some seconds.
+# last files for GRACE_PERIOD and some seconds.
 _LOOK_AT_MAIN_S = 1.0
 _BEAT_AT_MAIN_S = 5.0
 

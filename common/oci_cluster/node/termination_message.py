@@ -70,8 +70,8 @@ def _cut(reason: str, most: int) -> str:
     return reason if len(reason) <= most else f"{reason[: max(0, most - 3)]}..."[:most]
 
 
-def write_unbegun(environ: Mapping[str, str], error: BaseException) -> None:
-    """Write the last words of a node that an *error* ends before it begins."""
+def write_unstarted(environ: Mapping[str, str], error: BaseException) -> None:
+    """Write the message of a node that an *error* ends before it starts."""
     outcome = Outcome(ExitCode.BUG, f"bug in the agent: {error!r}")
     if isinstance(error, ClusterError):
         outcome = Outcome(error.exit_code, str(error))

@@ -116,7 +116,7 @@ class Engine:
                 keeps_users=not is_rootless and "name=userns" not in options,
             )
         except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise self._unreadable(["info"], "does not tell CPUs and memory") from error
+            raise self._unreadable(["info"], "does not say how many CPUs and how much memory it has") from error
 
     def place(self) -> Path | None:
         """Return where the engine keeps images; None where it does not tell."""
@@ -159,7 +159,7 @@ class Engine:
                 raise
             return None
         except (LookupError, AttributeError) as error:
-            raise self._unreadable(["image", "inspect"], "does not tell the user") from error
+            raise self._unreadable(["image", "inspect"], "does not name the user") from error
 
     @contextmanager
     def stream(self, *words: str) -> Iterator[IO[bytes]]:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 _DISMISSED = b"."
 
 
-class ProcessGuard:
+class ProcessReaper:
     """Runs Python's source *program*, which calls :func:`wait`, as a group's leader.
 
     KILL and a crash leave a process no time. The kernel closes its end of a pipe all the same.

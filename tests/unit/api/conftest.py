@@ -20,12 +20,12 @@ from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY, STOP
 from oci_cluster.contract.outcome import Outcome, stop_fields
-from oci_cluster.launcher.launch.reaper import Guard
+from oci_cluster.launcher.launch.reaper import Reaper
 
 PACKAGE = Path(place.__file__).parents[1]
 
 
-class FakeGuard(Guard):
+class FakeGuard(Reaper):
     """Notes what its process would be told."""
 
     def __init__(self, notes: list[str], backend: str, cluster_id: str, *, root: Path, own: dict[str, str]) -> None:
@@ -67,7 +67,7 @@ class Site:
         self.given.append(given)
         return self.backend
 
-    def guard(self, *words: Any, **options: Any) -> FakeGuard:
+    def reaper(self, *words: Any, **options: Any) -> FakeGuard:
         self.guards.append(FakeGuard(self.notes, *words, **options))
         return self.guards[-1]
 
@@ -103,7 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Return a checkout without clusters, in which the current folder is."""
     found = Site(tmp_path / "my project")
     monkeypatch.setattr(place, "open_backend", found.open)
-    monkeypatch.setattr("oci_cluster.launcher.launch.reaper.Guard", found.guard)
+    monkeypatch.setattr("oci_cluster.launcher.launch.reaper.Reaper", found.reaper)
     monkeypatch.setattr(running, "_LAST_S", 5.0)
     monkeypatch.chdir(tmp_path)
     return found

@@ -140,7 +140,9 @@ def test_packages_that_are_missing_are_named_with_their_extra(site: Site, monkey
         'no-c; extra == "kubernetes"',
     ]
     monkeypatch.setattr(importlib.metadata, "requires", lambda _: declared)
-    with pytest.raises(SettingsError, match=r"the backend oci needs packages that this Python lacks: no-such-a, no-b;"):
+    with pytest.raises(
+        SettingsError, match=r"the backend oci needs packages that are missing in this Python: no-such-a, no-b;"
+    ):
         Place.of("oci", site.root, {}, None)
     assert Place.of("local", site.root, {}, None).backend == "local"
 

@@ -80,7 +80,7 @@ def test_a_directory_without_a_cluster_is_named(tmp_path: Path) -> None:
     """No cluster.json is wrong usage, with the directory's name."""
     with pytest.raises(UsageError) as caught:
         Plan.load(tmp_path, tmp_path)
-    assert str(caught.value).startswith(f"{tmp_path / FILE} does not tell what was launched: ")
+    assert str(caught.value).startswith(f"{tmp_path / FILE} does not say what was launched: ")
 
 
 def test_a_half_written_cluster_is_named(tmp_path: Path) -> None:
@@ -89,7 +89,7 @@ def test_a_half_written_cluster_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         Plan.load(tmp_path, tmp_path)
     why = "Expecting value: line 1 column 10 (char 9)"
-    assert str(caught.value) == f"{tmp_path / FILE} does not tell what was launched: {why}"
+    assert str(caught.value) == f"{tmp_path / FILE} does not say what was launched: {why}"
 
 
 BROKEN: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
@@ -112,7 +112,7 @@ def test_a_file_that_launch_did_not_write_is_no_cluster(
     found = json.loads((directory / FILE).read_text())
     change(found)
     (directory / FILE).write_text(json.dumps(found))
-    with pytest.raises(UsageError, match="does not tell what was launched: "):
+    with pytest.raises(UsageError, match="does not say what was launched: "):
         Plan.load(directory, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""dask/preload/adapting.py: which nodes are let go, and what is wished for. tests/clusters has what needs Dask."""
+"""dask/preload/adapting.py: which nodes are let go, and what is asked for. tests/clusters has what needs Dask."""
 
 from __future__ import annotations
 
@@ -121,10 +121,10 @@ class Adapted:
         return self.adapting
 
     def look(self, *decisions: Any) -> str:
-        """Look once, and have Dask decide so; return the wish."""
+        """Look once, and have Dask decide so; return the request."""
         self.adapting.decisions += decisions
         asyncio.run(self.adapting.look())
-        path = self.place / "wish"
+        path = self.place / "scale-request"
         return " ".join(path.read_text().split()) if path.exists() else ""
 
     def up(self, count: int) -> Any:
@@ -149,7 +149,7 @@ def test_dask_decides_within_the_bounds_and_as_it_is_configured(adapted: Adapted
     assert adapted.interval_ms == 2000
 
 
-def test_a_wish_counts_nodes_and_not_processes(adapted: Adapted) -> None:
+def test_a_request_counts_nodes_and_not_processes(adapted: Adapted) -> None:
     """Five processes need three nodes of two; a node is there with its first process."""
     adapted.start(NPROCS="2")
     adapted.scheduler.comes("WORKER_1-0", "WORKER_1-1", "WORKER_2-0")
@@ -159,8 +159,8 @@ def test_a_wish_counts_nodes_and_not_processes(adapted: Adapted) -> None:
     assert adapted.adapting.observed == {"WORKER_1", "WORKER_2"}
 
 
-def test_nodes_are_wished_for_until_they_are_there(adapted: Adapted) -> None:
-    """Those to come are part of the plan, so that Dask asks once; one that is lost is wished for again."""
+def test_nodes_are_asked_for_until_they_are_there(adapted: Adapted) -> None:
+    """Those to come are part of the plan, so that Dask asks once; one that is lost is asked for again."""
     adapted.start()
     adapted.scheduler.comes("WORKER_1")
     assert adapted.look(adapted.up(3)) == "workers=3"
@@ -186,7 +186,7 @@ def test_who_is_let_go_is_retired_first_and_then_named(adapted: Adapted) -> None
     assert adapted.look(adapted.up(2)) == "workers=2"
 
 
-def test_what_has_not_come_is_no_longer_wished_for(adapted: Adapted) -> None:
+def test_what_has_not_come_is_no_longer_asked_for(adapted: Adapted) -> None:
     """It has nothing that could be lost."""
     adapted.start()
     adapted.scheduler.comes("WORKER_1")
@@ -262,20 +262,20 @@ def test_workers_of_other_names_are_left_alone(adapted: Adapted) -> None:
     assert adapted.close(0) == ["WORKER_1"]
 
 
-@pytest.mark.parametrize(("ephemeral", "wish"), [("1", ""), ("0", "workers=1")])
-def test_nothing_is_let_go_before_there_is_a_client(adapted: Adapted, ephemeral: str, wish: str) -> None:
+@pytest.mark.parametrize(("ephemeral", "wanted"), [("1", ""), ("0", "workers=1")])
+def test_nothing_is_let_go_before_there_is_a_client(adapted: Adapted, ephemeral: str, wanted: str) -> None:
     """The entry point may import for a minute. A cluster that stays waits for nobody."""
     adapted.start(EPHEMERAL=ephemeral)
     adapted.scheduler.comes("WORKER_1")
     adapted.scheduler.clients = {"fire-and-forget": None}
-    assert adapted.look() == wish
+    assert adapted.look() == wanted
     adapted.scheduler.clients["Client-1"] = None
     assert adapted.look() == "workers=1"
     del adapted.scheduler.clients["Client-1"]
     assert adapted.look(adapted.up(2)) == "workers=2"
 
 
-def test_nothing_is_wished_for_before_the_cluster_is_ready(adapted: Adapted) -> None:
+def test_nothing_is_asked_for_before_the_cluster_is_ready(adapted: Adapted) -> None:
     """The workers of the launch are still to come."""
     adapted.start(EPHEMERAL="0")
     (adapted.place / "ready").unlink()

@@ -58,7 +58,7 @@ def test_a_wrong_command_line_opens_no_backend(door: Door, verb: str, words: lis
     """What is wrong, and who tells more."""
     with pytest.raises(UsageError) as caught:
         verbs.run(verb, words)
-    assert (str(caught.value), door.opened) == (f"{why} (oci_cluster --help tells more)", [])
+    assert (str(caught.value), door.opened) == (f"{why} (oci_cluster --help says more)", [])
 
 
 @pytest.mark.parametrize(

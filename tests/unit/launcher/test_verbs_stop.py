@@ -59,7 +59,7 @@ def test_a_cluster_whose_plan_is_lost_is_ended_by_its_backend(
     (cluster,) = door.backend.clusters
 
     def load(_: Cluster) -> Plan:
-        msg = "cluster.json does not tell what was launched: it is away"
+        msg = "cluster.json does not say what was launched: it is away"
         raise LostPlanError(msg)
 
     def end(cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
@@ -69,7 +69,7 @@ def test_a_cluster_whose_plan_is_lost_is_ended_by_its_backend(
     monkeypatch.setattr(door.backend, "load", load)
     monkeypatch.setattr(door.backend, "end", end)
     assert verbs.run("stop", ["a"]) == 0
-    said = "oci_cluster: cluster.json does not tell what was launched: it is away; ending its nodes\n"
+    said = "oci_cluster: cluster.json does not say what was launched: it is away; ending its nodes\n"
     assert capsys.readouterr() == ("a\n", said)
     assert door.backend.asked("remove", "finish") == [("finish", "a")]
     assert not (cluster.directory / "stop").exists()

@@ -83,7 +83,7 @@ def connections(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def served(connections: None) -> Iterator[Served]:
     found = Served()
     yield found
-    found.exchange.close()
+    found.coordinator.close()
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from oci_cluster.contract.storage.coordinator import (
     RemoteFiles,
     Seals,
 )
-from oci_cluster.node.coordinator import Exchange
+from oci_cluster.node.coordinator import Coordinator
 
 OWN = derived_key(KEY, LAUNCH, PURPOSE)
 PATIENCE_S = 20.0
@@ -46,9 +46,9 @@ class Served:
 
     def __init__(self, prove_s: float = 60.0) -> None:
         self.port = free_port()
-        self.exchange = Exchange(LAUNCH, KEY, prove_s=prove_s)
-        self.exchange.listen(["127.0.0.1"], self.place, nodes=2)
-        self.main = ClusterDir(f"{self.place}/c", LAUNCH, KEY, held=self.exchange.memory.ask)
+        self.coordinator = Coordinator(LAUNCH, KEY, prove_s=prove_s)
+        self.coordinator.listen(["127.0.0.1"], self.place, nodes=2)
+        self.main = ClusterDir(f"{self.place}/c", LAUNCH, KEY, held=self.coordinator.memory.ask)
 
     @property
     def place(self) -> str:

@@ -84,7 +84,7 @@ def test_a_folder_that_somebody_has_made_in_a_nodes_place_is_named(
     main.node_dir.mkdir()
     caplog.set_level("INFO")
     assert main.run() == 78
-    assert messages(caplog, f"{main.node_dir} is there already, and not this node's; set TMPDIR")
+    assert messages(caplog, f"{main.node_dir} exists already and is not this node's; set TMPDIR")
 
 
 def test_missing_code_dir_is_named(root: Path) -> None:
@@ -98,7 +98,7 @@ def test_bug_is_never_a_success_and_leaves_nothing(main: Node, monkeypatch: pyte
     def break_down() -> None:
         raise ZeroDivisionError
 
-    main.children.on_start = lambda _: monkeypatch.setattr(main.agent._pulse, "live", break_down)
+    main.children.on_start = lambda _: monkeypatch.setattr(main.agent._loop, "run_due", break_down)
     assert main.run() == 70
     assert main.children.ended == [1]
     assert main.read(STOP)["exit_code"] == 70
@@ -120,16 +120,16 @@ def test_agent_lives_in_its_own_cluster_dir(root: Path, monkeypatch: pytest.Monk
     node = Node(root)
     lived: list[Agent] = []
 
-    def live(agent: Agent) -> int:
+    def run_due(agent: Agent) -> int:
         lived.append(agent)
         return 7
 
     monkeypatch.setattr("oci_cluster.node.start.read_settings", lambda environ: node.settings if environ else None)
     monkeypatch.setattr("oci_cluster.node.start.Children", lambda: node.children)
     monkeypatch.setattr("oci_cluster.node.start.NodeSignals", lambda **_: node.world)
-    monkeypatch.setattr(Agent, "run", live)
+    monkeypatch.setattr(Agent, "run", run_due)
     assert run_agent(node.environ) == 7
-    cluster_dir = lived[0]._pulse.cluster_dir
+    cluster_dir = lived[0]._loop.cluster_dir
     assert (lived[0]._settings, cluster_dir.url) == (node.settings, node.settings.cluster_url)
     assert (cluster_dir.launch_id, lived[0]._environ) == (LAUNCH, node.environ)
 

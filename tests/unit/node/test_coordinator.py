@@ -21,7 +21,7 @@ from oci_cluster.contract.storage.coordinator import MAX_FILE
 from oci_cluster.contract.storage.retry import RequestFailedError
 from oci_cluster.errors import StorageError
 from oci_cluster.node import coordinator as exchange_module
-from oci_cluster.node.coordinator import Exchange
+from oci_cluster.node.coordinator import Coordinator
 
 pytestmark = pytest.mark.usefixtures("connections")
 
@@ -85,7 +85,7 @@ def test_there_are_plain_names_alone(served: Served, name: str) -> None:
     with pytest.raises(RequestFailedError, match="cannot be the name"):
         served.files().ask({"do": "write", "name": name, "is_new": False}, b"")
     with pytest.raises(ValueError, match="cannot be the name"):
-        served.exchange.memory.ask({"do": "write", "name": name, "is_new": False}, b"")
+        served.coordinator.memory.ask({"do": "write", "name": name, "is_new": False}, b"")
 
 
 def test_memory_is_bounded() -> None:
@@ -110,7 +110,7 @@ def test_a_file_has_one_mebibyte_at_most(served: Served) -> None:
     files.ask({"do": "write", "name": "big", "is_new": False}, body)
     assert files.ask({"do": "read", "name": "big", "start": 0, "end": None})[1] == body
     assert files.ask({"do": "read", "name": "big", "start": 5, "end": 9})[1] == body[5:9]
-    for store in (files, served.exchange.memory):
+    for store in (files, served.coordinator.memory):
         with pytest.raises(RequestFailedError, match="1048577 bytes"):
             store.ask({"do": "write", "name": "big", "is_new": False}, body + b"x")
 
@@ -119,8 +119,8 @@ def test_a_node_connects_again(served: Served) -> None:
     """The failure is one request's; it is no "absent", and what comes after is answered."""
     worker = served.node()
     worker.create()
-    for guest in tuple(served.exchange._proved):
-        guest.socket.shutdown(socket.SHUT_RDWR)
+    for connection in tuple(served.coordinator._proved):
+        connection.socket.shutdown(socket.SHUT_RDWR)
     with pytest.raises(StorageError, match="it has closed the connection"):
         worker.read("stop")
     assert worker.read("stop") is None
@@ -131,7 +131,7 @@ def test_a_node_connects_again(served: Served) -> None:
 
 def leave(served: Served, *, lost: tuple[str, ...] = (), is_interruption: bool = False, grace_s: float = 30.0) -> float:
     began_at = time.monotonic()
-    served.exchange.leave(wait=time.sleep, lost=lost, is_interruption=is_interruption, grace_period_s=grace_s)
+    served.coordinator.leave(wait=time.sleep, lost=lost, is_interruption=is_interruption, grace_period_s=grace_s)
     return time.monotonic() - began_at
 
 
@@ -140,7 +140,7 @@ def test_main_leaves_when_the_others_have(ending: Served) -> None:
     worker = ending.node()
     worker.publish("WORKER_1_heartbeat.json", beat=1)
     ending.main.publish("stop", exit_code=7)
-    assert ending.exchange.remaining() == ["WORKER_1"]
+    assert ending.coordinator.remaining() == ["WORKER_1"]
     read: list[object] = []
 
     def end() -> None:
@@ -160,7 +160,7 @@ def test_main_does_not_wait_for_who_is_lost_or_never_leaves(
     nodes = [ending.node(), ending.node()]
     for rank, node in enumerate(nodes, start=1):
         node.publish(f"WORKER_{rank}_heartbeat.json", beat=1)
-    assert ending.exchange.remaining(("WORKER_2",)) == ["WORKER_1"]
+    assert ending.coordinator.remaining(("WORKER_2",)) == ["WORKER_1"]
     assert 0.2 <= leave(ending, lost=("WORKER_2",), grace_s=0.1) < 10
     assert [record.getMessage() for record in caplog.records] == ["WORKER_1 had not left 0.3 s after main's last word"]
 
@@ -171,9 +171,9 @@ def test_an_interrupted_main_leaves_when_the_others_have_heard(ending: Served) -
     ending.main.publish("MAIN_heartbeat.json", phase="ready")
     worker.read("MAIN_heartbeat.json")
     ending.main.publish("MAIN_heartbeat.json", phase="interrupted")
-    assert ending.exchange.remaining(is_interruption=True)
+    assert ending.coordinator.remaining(is_interruption=True)
     worker.read("MAIN_heartbeat.json")
-    assert ending.exchange.remaining()
+    assert ending.coordinator.remaining()
     assert leave(ending, is_interruption=True) < 5
 
 
@@ -188,11 +188,11 @@ def test_a_node_that_asks_is_connected_all_the_time(served: Served) -> None:
 
     worker = served.node()
     worker.create()
-    served.exchange._proved = Watched(served.exchange._proved)
+    served.coordinator._proved = Watched(served.coordinator._proved)
     assert worker.read("stop") is None
     assert worker.read("stop") is None
     assert removed == []
-    assert served.exchange.remaining() == ["a node without a name"]
+    assert served.coordinator.remaining() == ["a node without a name"]
 
 
 def test_a_connection_that_a_node_has_given_up_is_ended(served: Served) -> None:
@@ -200,25 +200,25 @@ def test_a_connection_that_a_node_has_given_up_is_ended(served: Served) -> None:
     old, new = served.node(), served.node()
     for node in (old, new):
         node.publish("WORKER_1_heartbeat.json", beat=1)
-    assert served.exchange.remaining() == ["WORKER_1"]
+    assert served.coordinator.remaining() == ["WORKER_1"]
 
 
 def test_main_listens_on_several_addresses(served: Served) -> None:
     """What one has written there, another reads here."""
-    exchange = Exchange(LAUNCH, KEY)
-    exchange.listen(["127.0.0.2", "127.0.0.3"], served.place, nodes=1)
+    coordinator = Coordinator(LAUNCH, KEY)
+    coordinator.listen(["127.0.0.2", "127.0.0.3"], served.place, nodes=1)
     first, second = (ClusterDir(f"main://127.0.0.{last}:{served.port}/c", LAUNCH, KEY) for last in (2, 3))
     first.publish("WORKER_1_heartbeat.json", beat=1)
     assert (second.read("WORKER_1_heartbeat.json") or {})["beat"] == 1
-    exchange.close()
+    coordinator.close()
 
 
 def test_a_port_that_is_taken_is_named(served: Served) -> None:
     """With the next step."""
-    exchange = Exchange(LAUNCH, KEY)
+    coordinator = Coordinator(LAUNCH, KEY)
     with pytest.raises(StorageError, match=r"127\.0\.0\.1 port \d+ .*in use; .*set another one in WORK_DIR") as caught:
-        exchange.listen(["127.0.0.1"], served.place, nodes=1)
-    exchange.close()
+        coordinator.listen(["127.0.0.1"], served.place, nodes=1)
+    coordinator.close()
     assert caught.value.exit_code == 69
 
 

@@ -116,13 +116,13 @@ def test_who_does_not_prove_itself_has_to_go(said: bytes) -> None:
     """Silence, half a frame: after a limited time, however often another byte comes."""
     served = Served(prove_s=0.3)
     try:
-        guest = socket.create_connection(("127.0.0.1", served.port), PATIENCE_S)
-        guest.sendall(said)
-        until(lambda: served.exchange._unproved, "the connection")
-        until(lambda: not served.exchange._unproved, "its end")
+        connection = socket.create_connection(("127.0.0.1", served.port), PATIENCE_S)
+        connection.sendall(said)
+        until(lambda: served.coordinator._unproved, "the connection")
+        until(lambda: not served.coordinator._unproved, "its end")
         assert served.node().read("stop") is None
     finally:
-        served.exchange.close()
+        served.coordinator.close()
 
 
 def test_a_half_frame_of_a_node_has_a_time_too(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,7 +132,7 @@ def test_a_half_frame_of_a_node_has_a_time_too(served: Served, monkeypatch: pyte
     raw.prove()
     raw.socket.sendall(HEAD.pack(20, 20) + b"{")
     assert raw.is_ended()
-    assert not served.exchange._proved
+    assert not served.coordinator._proved
 
 
 def test_a_flood_keeps_no_node_out_and_is_bounded(served: Served) -> None:
@@ -144,11 +144,11 @@ def test_a_flood_keeps_no_node_out_and_is_bounded(served: Served) -> None:
     try:
         assert served.node().read("stop") is None
         assert worker.read("stop") is None
-        assert len(served.exchange._unproved) <= exchange_module.MOST_UNPROVED
-        assert len(served.exchange._proved) >= 1
+        assert len(served.coordinator._unproved) <= exchange_module.MOST_UNPROVED
+        assert len(served.coordinator._proved) >= 1
     finally:
-        for guest in flood:
-            guest.close()
+        for connection in flood:
+            connection.close()
 
 
 @pytest.mark.parametrize("request_", [{}, {"do": "launch"}, {"do": "read"}, {"do": "read", "name": 5, "start": "x"}])
@@ -179,13 +179,13 @@ class Impostor:
     def _serve(self) -> None:
         while True:
             try:
-                guest, _ = self._listener.accept()
+                connection, _ = self._listener.accept()
             except OSError:
                 return
-            self._guests.append(guest)
-            with guest:
+            self._guests.append(connection)
+            with connection:
                 try:
-                    self._answer(guest)
+                    self._answer(connection)
                 except OSError:
                     continue
 
@@ -193,35 +193,35 @@ class Impostor:
         self._listener.close()
 
 
-def lies(guest: socket.socket) -> None:
+def lies(connection: socket.socket) -> None:
     """Answer with another key."""
     challenge = bytes(CHALLENGE_BYTES)
-    guest.sendall(GREETING + challenge)
-    own = guest.recv(CHALLENGE_BYTES)
-    guest.recv(4096)
-    guest.sendall(Seals(bytes(32), challenge + own, ANSWERING).seal({}))
-    guest.recv(1)
+    connection.sendall(GREETING + challenge)
+    own = connection.recv(CHALLENGE_BYTES)
+    connection.recv(4096)
+    connection.sendall(Seals(bytes(32), challenge + own, ANSWERING).seal({}))
+    connection.recv(1)
 
 
-def boasts(guest: socket.socket) -> None:
+def boasts(connection: socket.socket) -> None:
     """Say that more will come than can."""
-    guest.sendall(GREETING + bytes(CHALLENGE_BYTES))
-    guest.recv(4096)
-    guest.sendall(HEAD.pack(100, 8 << 20))
-    guest.recv(1)
+    connection.sendall(GREETING + bytes(CHALLENGE_BYTES))
+    connection.recv(4096)
+    connection.sendall(HEAD.pack(100, 8 << 20))
+    connection.recv(1)
 
 
-def echoes(guest: socket.socket) -> None:
+def echoes(connection: socket.socket) -> None:
     """Send back what the node has sealed itself."""
-    guest.sendall(GREETING + bytes(CHALLENGE_BYTES))
-    guest.recv(CHALLENGE_BYTES)
-    guest.sendall(guest.recv(4096))
-    guest.recv(1)
+    connection.sendall(GREETING + bytes(CHALLENGE_BYTES))
+    connection.recv(CHALLENGE_BYTES)
+    connection.sendall(connection.recv(4096))
+    connection.recv(1)
 
 
-def is_another(guest: socket.socket) -> None:
+def is_another(connection: socket.socket) -> None:
     """Be something else."""
-    guest.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
+    connection.sendall(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 
 
 @pytest.mark.parametrize("answer", [lies, boasts, echoes, is_another])
@@ -249,9 +249,9 @@ def test_who_answers_slowly_does_not_answer() -> None:
     """A byte now and then: the request has its time, and no single byte."""
     ended = threading.Event()
 
-    def drips(guest: socket.socket) -> None:
+    def drips(connection: socket.socket) -> None:
         for byte in GREETING + bytes(CHALLENGE_BYTES):
-            guest.sendall(bytes([byte]))
+            connection.sendall(bytes([byte]))
             if ended.wait(0.1):
                 return
 

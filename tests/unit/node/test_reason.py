@@ -16,14 +16,14 @@ ERROR = 'Traceback (most recent call last):\n  File "{code}/train.py", line 3, i
 WORDS = "ValueError: bad row 7 (train.py:3)"
 
 
-class Relay:
+class LogPump:
     """Has what the script printed last."""
 
     def __init__(self, node: Node, text: str = ERROR) -> None:
         self.text = text.format(code=node.settings.code_dir)
         self.calls: list[str] = []
-        node.agent._script._relay = self  # type: ignore[assignment]
-        node.agent._pulse._relay = self  # type: ignore[assignment]
+        node.agent._script._log_pump = self  # type: ignore[assignment]
+        node.agent._loop._log_pump = self  # type: ignore[assignment]
 
     def tail(self) -> str:
         self.calls.append("tail")
@@ -41,11 +41,11 @@ class Relay:
 
 def test_the_reason_is_the_first_errors_own_words(main: Node) -> None:
     """In the stop file, which nodes, launch.sh and status.sh read; what an earlier attempt printed is forgotten."""
-    relay = Relay(main)
+    log_pump = LogPump(main)
     main.child_ends(1, at=30)
     assert main.run() == 1
     assert main.read(STOP)["reason"] == f"MAIN: {WORDS}"
-    assert relay.calls == ["forget", "tail", "finish"]
+    assert log_pump.calls == ["forget", "tail", "finish"]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_the_reason_is_the_first_errors_own_words(main: Node) -> None:
 )
 def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: str) -> None:
     """What was printed before a success, or before a signal, is not why it ended."""
-    Relay(main)
+    LogPump(main)
     main.child_ends(code, at=30)
     main.run()
     assert main.read(STOP)["reason"] == reason
@@ -78,7 +78,7 @@ def test_only_an_end_of_its_own_has_last_words(main: Node, code: int, reason: st
 )
 def test_without_an_error_the_reason_is_what_it_said_last(main: Node, printed: str, reason: str) -> None:
     """An entry point that says nothing is told by its exit code; an error that it has caught is no reason."""
-    Relay(main, printed)
+    LogPump(main, printed)
     main.world.at(29, lambda: (main.node_dir / "entry-pid").write_text("12\n"))
     main.child_ends(7, at=30)
     main.run()
@@ -87,7 +87,7 @@ def test_without_an_error_the_reason_is_what_it_said_last(main: Node, printed: s
 
 def test_what_a_service_prints_is_not_its_reason_but_an_error_is(worker: Node) -> None:
     """No entry point has run there."""
-    Relay(worker, ERROR + "closing connections\n")
+    LogPump(worker, ERROR + "closing connections\n")
     worker.main_lives()
     worker.child_ends(1, at=30)
     worker.run()
@@ -108,7 +108,7 @@ NOTE = json.dumps({"error": "ValueError", "message": "bad row 7", "frames": [["{
 )
 def test_what_its_python_has_noted_is_the_reason(main: Node, note: str, pid: int, reason: str) -> None:
     """Whatever was printed later."""
-    Relay(main, ERROR.replace("bad row 7", "caught") + "bye\n")
+    LogPump(main, ERROR.replace("bad row 7", "caught") + "bye\n")
 
     def leave() -> None:
         (main.node_dir / "entry-pid").write_text("12\n")
@@ -153,7 +153,7 @@ def test_an_error_of_the_users_own_code_is_told_from_one_that_a_peer_brings_on(
 
 def test_what_a_start_script_says_is_the_reason(main: Node) -> None:
     """It knows what happened; an error that somebody printed meanwhile does not stand for it."""
-    Relay(main)
+    LogPump(main)
     main.world.at(29, lambda: (main.node_dir / "reason").write_text("no ssh\n"))
     main.child_ends(1, at=30)
     main.run()
@@ -165,7 +165,7 @@ def test_what_a_start_script_says_is_the_reason(main: Node) -> None:
 )
 def test_a_launcher_of_ranks_says_which_one_it_was(main: Node, text: str, reason: str) -> None:
     """The error's own words come first."""
-    Relay(main, text)
+    LogPump(main, text)
     main.world.at(29, lambda: (main.node_dir / "entry-point-ended").write_text("rank 1 ended with 1\n"))
     main.child_ends(1, at=30)
     main.run()
@@ -176,7 +176,7 @@ def test_a_launcher_of_ranks_says_which_one_it_was(main: Node, text: str, reason
 def test_a_launcher_of_ranks_may_say_what_one_of_them_printed(main: Node, *, has_relay: bool) -> None:
     """On another node, which is named; what main's own log has last is of another rank."""
     if has_relay:
-        Relay(main, ERROR.replace("bad row 7", "mine"))
+        LogPump(main, ERROR.replace("bad row 7", "mine"))
 
     def leave() -> None:
         (main.node_dir / "entry-point-ended").write_text("rank 2 on WORKER_2 ended: exit code 1\n")
@@ -191,7 +191,7 @@ def test_a_launcher_of_ranks_may_say_what_one_of_them_printed(main: Node, *, has
 
 def test_a_rank_with_a_code_of_its_own_has_no_error_of_another_one(main: Node) -> None:
     """What is in the log is of the rank beside it, which has lost its peer."""
-    Relay(main, "".join(f"[rank 0] {line}\n" for line in ERROR.splitlines()))
+    LogPump(main, "".join(f"[rank 0] {line}\n" for line in ERROR.splitlines()))
     main.world.at(29, lambda: (main.node_dir / "entry-point-ended").write_text("rank 1 ended with 9\n"))
     main.child_ends(9, at=30)
     main.run()
@@ -203,7 +203,7 @@ def test_an_entry_point_beside_no_other_code_has_its_own_lines(make: MakeNode, r
     (root / "elsewhere").mkdir()
     (root / "elsewhere" / "go.py").touch()
     main = make(ENTRY_POINT=str(root / "elsewhere" / "go.py"))
-    Relay(
+    LogPump(
         main,
         ERROR.replace("{code}/train", f"{root}/elsewhere/go").replace(
             "    x\n", '    x\n  File "/l.py", line 1, in l\n'
@@ -216,7 +216,7 @@ def test_an_entry_point_beside_no_other_code_has_its_own_lines(make: MakeNode, r
 
 def test_a_workers_words_begin_with_its_name(worker: Node) -> None:
     """So its report needs nothing before it."""
-    Relay(worker)
+    LogPump(worker)
     worker.main_lives()
     worker.child_ends(1, at=30)
     worker.run()

@@ -188,8 +188,8 @@ def test_a_launcher_of_another_version_is_named_once(
     node.child_ends(0, at=30)
     assert node.run() == 0
     told = (
-        f"the nodes run version {__version__} of the templates, the launcher is 0.0.9; where something goes wrong, "
-        "build the image anew: make build push"
+        f"the nodes run version {__version__} of the templates, the launcher is 0.0.9; if something goes wrong, "
+        "build the image again: make build push"
     )
     assert messages(caplog, "version") == [told] * count
 

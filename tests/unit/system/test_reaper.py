@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-from oci_cluster.system.reaper import ProcessGuard
+from oci_cluster.system.reaper import ProcessReaper
 
 COMMON = str(Path(__file__).resolve().parents[3] / "common")
 # What a guard does at the end: it leaves a file.
@@ -27,8 +27,8 @@ if wait():
 OWNER = f"""
 import os, sys, time
 sys.path[0] = {COMMON!r}
-from oci_cluster.system.reaper import ProcessGuard
-guard = ProcessGuard({PROGRAM!r}, [{COMMON!r}, sys.argv[1]], os.environ)
+from oci_cluster.system.reaper import ProcessReaper
+guard = ProcessReaper({PROGRAM!r}, [{COMMON!r}, sys.argv[1]], os.environ)
 print(guard.group, guard.start(["/bin/sleep", "1000"], os.environ, sys.argv[1] + ".err"), flush=True)
 time.sleep(1000)
 """
@@ -54,33 +54,33 @@ def test_what_is_in_its_group_ends_with_a_process_that_is_killed(tmp_path: Path)
     left = tmp_path / "left"
     with subprocess.Popen([sys.executable, "-c", OWNER, str(left)], stdout=subprocess.PIPE, text=True) as owner:
         assert owner.stdout is not None
-        guard, program = map(int, owner.stdout.readline().split())
-        assert os.getpgid(program) == os.getpgid(guard) == guard
+        reaper, program = map(int, owner.stdout.readline().split())
+        assert os.getpgid(program) == os.getpgid(reaper) == reaper
         assert not left.exists()
         owner.kill()
     until(lambda: is_gone(program))
-    until(lambda: is_gone(guard))
+    until(lambda: is_gone(reaper))
     assert left.exists()
 
 
 def test_one_whose_work_is_not_done_does_it_at_once(tmp_path: Path) -> None:
     left = tmp_path / "left"
-    guard = ProcessGuard(PROGRAM, [COMMON, str(left)], os.environ)
-    guard.dismiss(is_done=False)
+    reaper = ProcessReaper(PROGRAM, [COMMON, str(left)], os.environ)
+    reaper.dismiss(is_done=False)
     until(left.exists)
-    os.waitpid(guard.group, 0)
+    os.waitpid(reaper.group, 0)
 
 
 def test_one_that_is_dismissed_does_nothing(tmp_path: Path) -> None:
     left = tmp_path / "left"
-    guard = ProcessGuard(PROGRAM, [COMMON, str(left)], os.environ)
-    guard.dismiss()
-    guard.dismiss()
-    assert not psutil.pid_exists(guard.group)
+    reaper = ProcessReaper(PROGRAM, [COMMON, str(left)], os.environ)
+    reaper.dismiss()
+    reaper.dismiss()
+    assert not psutil.pid_exists(reaper.group)
     assert not left.exists()
 
 
 def test_one_that_somebody_has_killed_is_no_error(tmp_path: Path) -> None:
-    guard = ProcessGuard(PROGRAM, [COMMON, str(tmp_path / "left")], os.environ)
-    os.kill(guard.group, signal.SIGKILL)
-    guard.dismiss()
+    reaper = ProcessReaper(PROGRAM, [COMMON, str(tmp_path / "left")], os.environ)
+    os.kill(reaper.group, signal.SIGKILL)
+    reaper.dismiss()

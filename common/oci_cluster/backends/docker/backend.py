@@ -22,9 +22,17 @@ from oci_cluster.backends import archive
 from oci_cluster.backends.base import Backend, IsStopped
 from oci_cluster.backends.docker import commands
 from oci_cluster.backends.docker.logs import ContainerLogs
-from oci_cluster.backends.docker.port_forward import ContainerWay
-from oci_cluster.backends.docker.states import Container, Unbegun, cluster_of, has_begun, launch_of, nodes_of, plan_of
-from oci_cluster.backends.reported import Told
+from oci_cluster.backends.docker.port_forward import ContainerPortForward
+from oci_cluster.backends.docker.states import (
+    Container,
+    CreatedContainers,
+    cluster_of,
+    has_begun,
+    launch_of,
+    nodes_of,
+    plan_of,
+)
+from oci_cluster.backends.reported import ReportedMains
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
 from oci_cluster.contract.settings.config import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
@@ -79,8 +87,8 @@ class DockerBackend(Backend):
         self._listed_at = 0.0
         # The client that was last started to end a container, by its id.
         self._ending: dict[str, subprocess.Popen[bytes]] = {}
-        self._told = Told(self.load)
-        self._unbegun = Unbegun(clock)
+        self._told = ReportedMains(self.load)
+        self._created = CreatedContainers(clock)
 
     # --- Launch --------------------------------------------------------------------------------------------
 
@@ -215,8 +223,8 @@ class DockerBackend(Backend):
 
     def _states(self, cluster: Cluster) -> list[NodeState]:
         nodes = self._seen[cluster.launch_id]
-        found = [self._unbegun.state(name, container) for name, container in nodes.items()]
-        return self._told.with_word(cluster, found) or archive.read_states(cluster)
+        found = [self._created.state(name, container) for name, container in nodes.items()]
+        return self._told.with_reports(cluster, found) or archive.read_states(cluster)
 
     def _containers(self, cluster: Cluster) -> dict[str, Container]:
         """Return the containers of *cluster* by node, main first; none where they are gone."""
@@ -243,7 +251,7 @@ class DockerBackend(Backend):
         for launch_id in launch_ids:
             containers = [container for container in found if launch_of(container) == launch_id]
             self._known[launch_id] = [str(container["Id"]) for container in containers]
-            self._unbegun.note(containers)
+            self._created.note(containers)
             self._seen[launch_id] = nodes_of(containers)
 
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> ContainerLogs:
@@ -252,9 +260,9 @@ class DockerBackend(Backend):
         nodes = lambda: self._seen.get(cluster.launch_id) or self._containers(cluster)  # noqa: E731 - one expression
         return ContainerLogs(self._engine, nodes, cluster, directory, follow=follow)
 
-    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> ContainerWay:  # noqa: ARG002 - at once
+    def port_forward(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> ContainerPortForward:  # noqa: ARG002 - at once
         """Return the way to *port* of *node*, which need not be published."""
-        return ContainerWay(self._engine, commands.container_name(cluster.cluster_id, node), node, port)
+        return ContainerPortForward(self._engine, commands.container_name(cluster.cluster_id, node), node, port)
 
     # --- End -----------------------------------------------------------------------------------------------
 
@@ -270,9 +278,9 @@ class DockerBackend(Backend):
         self._known.clear()
         found = self._containers(cluster)
         running = [
-            state for name in found if name in nodes and (state := self._unbegun.state(name, found[name])).is_running
+            state for name in found if name in nodes and (state := self._created.state(name, found[name])).is_running
         ]
-        self._unbegun.give_up(str(state.id) for state in running if state.is_waiting)
+        self._created.give_up(str(state.id) for state in running if state.is_waiting)
         ids = [str(state.id) for state in running if not state.is_waiting]
         if at_once:
             for id_ in ids:
@@ -302,7 +310,7 @@ class DockerBackend(Backend):
         for at_once in (False, True):
             self._known.clear()
             nodes = self._containers(cluster)
-            late = [name for name, container in nodes.items() if self._unbegun.state(name, container).is_running]
+            late = [name for name, container in nodes.items() if self._created.state(name, container).is_running]
             if not late:
                 return
             self.end(cluster, late, at_once=at_once)

@@ -23,7 +23,7 @@ _LONGEST_WORDS = 4096
 _END_S = 5.0
 
 
-class ContainerWay:
+class ContainerPortForward:
     """A way to a port of one container; each connection is a program there."""
 
     address = ""

@@ -91,12 +91,7 @@ def plan_of(cluster: Cluster, nodes: Mapping[str, Container], root: Path) -> Pla
         # An image may add what is no value of a setting. Nodes refuse that themselves; they must be seen and ended.
         limits = limits_of({}, folder)
     return Plan(
-        name=cluster.name,
-        launch_id=cluster.launch_id,
-        framework=cluster.framework,
-        backend=cluster.backend,
-        created=cluster.created,
-        project=cluster.project,
+        **cluster.head,
         nodes=tuple(node for container in nodes.values() if (node := node_of(container))),
         environment=environment,
         settings={name: labels.get(label, "") for name, label in commands.KEPT_SETTINGS.items()},
@@ -185,7 +180,7 @@ def _second_of(text: str) -> str:
     return whole if _CREATED.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
 
 
-class Unbegun:
+class CreatedContainers:
     """Containers that are made and not begun; those to be ended never began.
 
     No signal reaches a container that has not begun. One that a launch is just beginning reads the ``stop`` file then;

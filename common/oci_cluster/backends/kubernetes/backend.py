@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends import archive
-from oci_cluster.backends.base import IsStopped, LogCopy, Way
+from oci_cluster.backends.base import IsStopped, LogCopy, PortForward
 from oci_cluster.backends.kubernetes.cluster import requests, states
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, any_running, clusters_dir, kept_clusters
@@ -289,11 +289,11 @@ class KubernetesBackend:
         pods, told = partial(seen.newest, cluster), partial(seen.note_line, job)
         return PodLogs(self.service, pods, cluster, directory, follow=follow, told=told)
 
-    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:  # noqa: ARG002 - made by each dial
+    def port_forward(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> PortForward:  # noqa: ARG002 - made by each dial
         """Returns the way to *port* of *node*, which must listen on its loopback."""
-        from oci_cluster.backends.kubernetes.api.port_forward import PodWay
+        from oci_cluster.backends.kubernetes.api.port_forward import PodPortForward
 
-        return PodWay(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
+        return PodPortForward(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
 
     def told(self, job: str) -> dict[str, bytes]:
         """Returns the files that the nodes of *job* tell, see ``cluster/cache.py``."""

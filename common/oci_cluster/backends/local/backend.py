@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.archive import write_plan
-from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, Backend, DirectWay, IsStopped, LogsInPlace
+from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, Backend, DirectConnection, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, take_ports
 from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
@@ -287,9 +287,9 @@ class LocalBackend(Backend):
         """Return the logs in the cluster's directory, where the runner writes them."""
         return LogsInPlace(cluster.directory / "logs")
 
-    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> DirectWay:  # noqa: ARG002 - at once
+    def port_forward(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> DirectConnection:  # noqa: ARG002 - at once
         """Return the way to *node*'s own address."""
-        return DirectWay(next(state.address for state in self._states(cluster) if state.node == node), port)
+        return DirectConnection(next(state.address for state in self._states(cluster) if state.node == node), port)
 
     # --- End -----------------------------------------------------------------------------------------------
 

@@ -16,14 +16,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.backends.base import IsStopped, LogCopy, Way
+from oci_cluster.backends.base import IsStopped, LogCopy, PortForward
 from oci_cluster.backends.code import remove_code
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.jobs import dry_run, requests, states
 from oci_cluster.backends.oci.jobs.client import Jobs
 from oci_cluster.backends.oci.logs import ServiceLogs
 from oci_cluster.backends.oci.settings import settings_of, tags_given
-from oci_cluster.backends.reported import Told
+from oci_cluster.backends.reported import ReportedMains
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
@@ -117,7 +117,7 @@ class OciBackend:
         self._scratch = ""
         # What is known of clusters, by Job: it does not change.
         self._plans: dict[str, Plan] = {}
-        self._told = Told(self.load, launched=LAUNCHED)
+        self._told = ReportedMains(self.load, launched=LAUNCHED)
         self._say_once = SayOnce()
         # The Jobs of this launcher's launches; none for a launch of which there cannot be one.
         self._launched: dict[str, str | None] = {}
@@ -270,7 +270,7 @@ class OciBackend:
                 found[cluster.launch_id] = nodes or [whole] * states.size_of_group(own)
         if is_alone:
             (cluster,) = clusters
-            found[cluster.launch_id] = self._told.with_word(cluster, found[cluster.launch_id])
+            found[cluster.launch_id] = self._told.with_reports(cluster, found[cluster.launch_id])
         return found
 
     def _nodes_of_group(self, cluster: Cluster, whole: NodeState, own: Sequence[Any]) -> list[NodeState] | None:
@@ -294,12 +294,12 @@ class OciBackend:
             )
         return ServiceLogs(self._jobs, cluster.handle, group, directory, follow=follow, clock=self._clock)
 
-    def way(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> Way:
-        """Return a way to *port* of *node*; see :func:`open_way`."""
-        from oci_cluster.backends.oci.connect.tunnels import Asker, open_way  # noqa: PLC0415 - what few launchers need
+    def port_forward(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> PortForward:
+        """Return a way to *port* of *node*; see :func:`open_tunnel`."""
+        from oci_cluster.backends.oci.connect.tunnels import Asker, open_tunnel  # noqa: PLC0415 - what few launchers need
 
         asker = Asker(self._given, lambda: self._jobs.service, say, self._is_stopped, self._clock, self._sleep)
-        return open_way(cluster, plan, node, port, asker)
+        return open_tunnel(cluster, plan, node, port, asker)
 
     # --- End -----------------------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class Jump:
     port: int = 0
 
 
-def way_settings(given: Mapping[str, str]) -> Jump | str:
+def tunnel_settings(given: Mapping[str, str]) -> Jump | str:
     """Return the way to nodes: a host of the user's, or a bastion's OCID."""
     read = SettingsReader(given)
     jump, bastion = read.value("SSH_JUMP", _jump, Jump()), read.value("BASTION_ID", _bastion, "")

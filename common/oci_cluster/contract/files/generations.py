@@ -66,7 +66,7 @@ def read_stop(cluster_dir: ClusterDir) -> dict[str, Any] | None:
     return None if ended.get("interrupted") is True else stop
 
 
-def has_main_told(cluster_dir: ClusterDir) -> bool:
+def has_main_reported(cluster_dir: ClusterDir) -> bool:
     """Return whether main's agent has run: it has published something in some life."""
     names = cluster_dir.listing()
     mains = (config_file("MAIN"), READY, exit_file("MAIN"))

@@ -13,7 +13,7 @@ from typing import Any
 _LEAST_GROWTH_S = 0.01
 
 
-class Silence:
+class Liveness:
     """One node, as another process sees it that reads its heartbeats."""
 
     def __init__(self, moment: float) -> None:

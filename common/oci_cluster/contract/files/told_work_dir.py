@@ -10,7 +10,7 @@ from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import LostPlanError
 from oci_cluster.system.text import printable
 
-# A bucket, which is asked with who reads as its identity. fsspec knows other words: some dial, some run what they are
+# A bucket, which is asked with the identity of the reader. fsspec knows other words: some dial, some run what they are
 # told, as `dask://` does, and `::` chains them.
 _BUCKET = re.compile(r"oci://[A-Za-z0-9._-]+@[A-Za-z0-9._-]+(/[^:]*)?")
 
@@ -32,5 +32,6 @@ def checked(url: str, own: Collection[str], what: str) -> str:
     if "::" not in url and (_BUCKET.fullmatch(url) or url.rstrip("/") in {one.rstrip("/") for one in own}):
         return url
     raise LostPlanError(
-        f"{what} tells of a WORK_DIR that is not opened unasked: {printable(url)}; if it is yours, set WORK_DIR to it"
+        f"{what} names a WORK_DIR that is not opened without being asked: {printable(url)};"
+        " if it is yours, set WORK_DIR to it"
     )

@@ -197,7 +197,7 @@ def _profile_cmd(read: SettingsReader, node: str, *, entry_on_all: bool) -> tupl
     words, nodes = tuple(read.setting("PROFILE_CMD") or ()), read.setting("PROFILE_NODES") or []
     if words and not entry_on_all and nodes not in (["MAIN"], ["ALL"]):
         read.complain(
-            "PROFILE_NODES", f"PROFILE_NODES: {' '.join(nodes)}: MAIN alone runs the entry point (ENTRY_ON=main)"
+            "PROFILE_NODES", f"PROFILE_NODES: {' '.join(nodes)}: only MAIN runs the entry point (ENTRY_ON=main)"
         )
     return words if nodes == ["ALL"] or node in nodes else ()
 
@@ -243,10 +243,10 @@ def _check_at_main(read: SettingsReader, settings: NodeSettings) -> None:
     except ValueError as error:
         read.complain("WORK_DIR", f"WORK_DIR: {error}")
     if not settings.launch_key:
-        why = "with it alone the nodes and main of WORK_DIR main:// know each other"
+        why = "without it, the nodes and main of WORK_DIR main:// cannot know each other"
         read.complain("LAUNCH_KEY", f"LAUNCH_KEY is not set: {why}")
     if settings.node_logs:
-        why = "NODE_LOGS: 1 does not go with WORK_DIR main://, where logs would fill main's memory"
+        why = "NODE_LOGS: 1 does not go with WORK_DIR main://: logs would fill main's memory"
         read.complain("NODE_LOGS", why, "set 0")
     if is_at_main(settings.code_uri):
         way_out = "use an image with the code, git+ or storage"

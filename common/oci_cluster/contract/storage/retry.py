@@ -76,7 +76,7 @@ class Repeats:
         self._waiting = waiting
         self._failing_since: float | None = None
         self._failed_at = 0.0
-        self._has_told = False
+        self._has_reported = False
 
     def call(self, request: Callable[[], T]) -> T:
         """Return what *request* returns.
@@ -93,7 +93,7 @@ class Repeats:
                     raise
                 now = self._waiting.clock()
                 if self._failing_since is None or now - self._failed_at > _FORGET_S:
-                    self._failing_since, self._has_told = now, False
+                    self._failing_since, self._has_reported = now, False
                 self._failed_at = now
                 pause_s = error.retry_after_s + delay_s
                 if now + pause_s - self._failing_since > self._limit_s():
@@ -101,8 +101,8 @@ class Repeats:
                         raise
                     told = f"{error}; tried {tries} times in {now - began_at:.0f} s"
                     raise RequestFailedError(told, is_passing=True, retry_after_s=error.retry_after_s) from error
-                if not self._has_told and now + pause_s - self._failing_since >= _SILENCE_S:
-                    self._has_told = True
+                if not self._has_reported and now + pause_s - self._failing_since >= _SILENCE_S:
+                    self._has_reported = True
                     left_s = self._limit_s() - (now - self._failing_since)
                     self._waiting.say(f"{error}; trying again for {left_s:.0f} s")
                 self._waiting.sleep(pause_s)

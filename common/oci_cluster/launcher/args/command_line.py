@@ -190,5 +190,5 @@ def check_backend(name: str) -> None:
 
 
 def usage(text: str) -> UsageError:
-    """Return the error that *text* is, with who tells more."""
-    return UsageError(f"{text} ({program()} --help tells more)")
+    """Return the error *text*, with the way to --help."""
+    return UsageError(f"{text} ({program()} --help says more)")

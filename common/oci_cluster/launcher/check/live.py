@@ -37,7 +37,7 @@ _LINE = re.compile(r"live: (?P<verdict>fine|fails) (?P<text>.*)")
 _SIZES = ("SHAPE", "MAIN_SHAPE", "WORKER_SHAPE", "OCPUS", "MEMORY_GBS", "CPUS", "MEMORY", "GPUS")
 
 
-class _Heard:
+class _CapturedOutput:
     """Takes the place of stdout: lines go to stderr, and are kept."""
 
     def __init__(self) -> None:
@@ -62,9 +62,9 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
     """Launch two nodes, which prove what they reach; remove them; yield the proofs."""
     say(f"live: {bound(checked, backend)}")
     name = f"check-{secrets.token_hex(3)}"
-    heard, code, error = _Heard(), 1, ""
+    captured, code, error = _CapturedOutput(), 1, ""
     try:
-        with _code(checked, name) as code_dir, contextlib.redirect_stdout(heard):
+        with _code(checked, name) as code_dir, contextlib.redirect_stdout(captured):
             code = launch(_line_of(line, checked, name, code_dir))
     except StoppedError:
         raise
@@ -74,7 +74,7 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
         _remove(line, name, say)
     if code == ExitCode.STOPPED:
         raise StoppedError(f"{name} was stopped, and is removed")
-    lines = [_LINE.search(text) for text in heard.text.splitlines()]
+    lines = [_LINE.search(text) for text in captured.text.splitlines()]
     proofs = [found for found in lines if found]
     for found in proofs:
         text = printable(found["text"])

@@ -75,7 +75,7 @@ def write_client_files(cluster: Cluster, plan: Plan, folder: Path, target: Path,
 
 
 def _filled_in(text: str, values: Mapping[str, str]) -> str | None:
-    """Return *text* with *values* in it; None where the cluster lacks one."""
+    """Return *text* with *values* in it; None if the cluster has no such value."""
     try:
         return Template(text).substitute(values)
     except KeyError:

@@ -101,7 +101,7 @@ def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str,
     key, user = facts.get("ssh_host_key", ""), facts.get("ssh_user", "")
     if not _HOST_KEY.fullmatch(key) or not _USER.fullmatch(user):
         raise BackendError(
-            f"{cluster.name} has not told the key of its host, by which ssh knows it: wait until it is ready; "
+            f"{cluster.name} has not published its ssh host key: wait until it is ready; "
             f"scripts/status.sh {cluster.name} shows ssh_host_key then"
         )
     directory = cluster.directory / "ssh"
@@ -157,7 +157,7 @@ class Connected:
     def __post_init__(self) -> None:
         """Begin without any."""
         backend, cluster, plan, say = self.backend, self.cluster, self.plan, self.say
-        self.connections = Connections(lambda node, port: backend.way(cluster, plan, node, port, say), say)
+        self.connections = Connections(lambda node, port: backend.port_forward(cluster, plan, node, port, say), say)
 
     @property
     def kind(self) -> types.Kind | None:
@@ -178,7 +178,7 @@ class Connected:
             return path.read_text()
         except FileNotFoundError:
             raise UsageError(
-                f"the token of {self.cluster.name} is kept where it was launched, and there is no {path}: "
+                f"the token of {self.cluster.name} is on the machine that launched it, and there is no {path}: "
                 "run connect.sh there, or bring that file here"
             ) from None
 
@@ -225,8 +225,8 @@ class Connected:
         While this user's server listens, nobody else can. Asked is the node's own port, also where a forwarder leads
         there: that is this user's in any case. A container's port is nobody else's.
         """
-        with contextlib.closing(self.backend.way(self.cluster, self.plan, node, port, self.say)) as way:
-            host, _, _ = way.address.rpartition(":")
+        with contextlib.closing(self.backend.port_forward(self.cluster, self.plan, node, port, self.say)) as forward:
+            host, _, _ = forward.address.rpartition(":")
         if host and not is_of_this_user(host, port):
             raise BackendError(
                 f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
@@ -337,7 +337,7 @@ def _show_ports(line: CommandLine, connected: Connected, node: str, private: Pat
 
 
 def _usual(connected: Connected, known: dict[str, int]) -> str:
-    """Return the port for who names none."""
+    """Return the port to reach without ``--port``."""
     if connected.kind:
         return connected.kind.name
     if "dashboard" in known:

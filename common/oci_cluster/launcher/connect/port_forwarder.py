@@ -9,7 +9,7 @@ import socketserver
 import threading
 from collections.abc import Callable, Iterator
 
-from oci_cluster.backends.base import Way
+from oci_cluster.backends.base import PortForward
 from oci_cluster.errors import BackendError, ClusterError, UsageError
 from oci_cluster.system.console import Say
 
@@ -18,19 +18,19 @@ HERE = "127.0.0.1"
 # How much is passed on at once: what a socket's buffer holds by default on Linux is some times that.
 _PIECE = 1 << 16
 
-# Waits a little, and returns whether to look once more for who has not answered, yet.
+# Waits a little; returns whether to ask again a node that has not answered yet.
 LooksAgain = Callable[[], bool]
 # Returns the way to a port of a node.
-OpenWay = Callable[[str, int], Way]
+OpenPortForward = Callable[[str, int], PortForward]
 
 
 class Forwarder:
     """A listener on 127.0.0.1 that passes connections on, each by its own."""
 
-    def __init__(self, way: Way, port: int, say: Say) -> None:
+    def __init__(self, forward: PortForward, port: int, say: Say) -> None:
         """Listen on *port*, 0: any; raise UsageError where it is taken."""
         try:
-            self._server = _Server(way, port, say)
+            self._server = _Server(forward, port, say)
         except OSError as error:
             why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
             raise UsageError(f"port {port} of this machine {why}; choose another: --port OTHER:{port}") from error
@@ -50,8 +50,8 @@ class _Server(socketserver.ThreadingTCPServer):
     block_on_close = False
     request_queue_size = 64
 
-    def __init__(self, way: Way, port: int, say: Say) -> None:
-        self._way = way
+    def __init__(self, forward: PortForward, port: int, say: Say) -> None:
+        self._forward = forward
         self._say = say
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -62,7 +62,7 @@ class _Server(socketserver.ThreadingTCPServer):
         """Pass on one connection to its end."""
         assert isinstance(request, socket.socket)  # noqa: S101 - it is of TCP
         try:
-            far = self._way.dial()
+            far = self._forward.dial()
         except ClusterError as error:
             return self._note(str(error))
         self._note("")
@@ -132,9 +132,9 @@ def patiently(look: Callable[[], None], looks_again: LooksAgain) -> None:
 class Connections:
     """Ports of one cluster's nodes, reachable from this machine until it is closed."""
 
-    def __init__(self, open_way: OpenWay, say: Say) -> None:
+    def __init__(self, open_port_forward: OpenPortForward, say: Say) -> None:
         """Begin with none."""
-        self._open_way = open_way
+        self._open_port_forward = open_port_forward
         self._say = say
         self._opened: contextlib.ExitStack = contextlib.ExitStack()
         self.has_forwarders = False
@@ -153,29 +153,29 @@ class Connections:
         Without a *local* port it is the same where that is free, else any; where this machine reaches the node itself,
         nothing is made. With *must_answer* somebody has to listen there; *looks_again* says whether to wait for that.
         """
-        way = self._open_way(node, port)
-        self._opened.callback(way.close)
+        forward = self._open_port_forward(node, port)
+        self._opened.callback(forward.close)
         try:
-            patiently(lambda: way.dial().close(), looks_again)
+            patiently(lambda: forward.dial().close(), looks_again)
         except BackendError as error:  # not for ever: a server may be about to begin
             if must_answer:
                 raise
             self._say(f"{error}; this goes on, for somebody may listen there later")
-        if way.address and local is None:
-            host, _, text = way.address.rpartition(":")
+        if forward.address and local is None:
+            host, _, text = forward.address.rpartition(":")
             return host, int(text)
-        forwarder = self._forwarder(way, port, local)
+        forwarder = self._forwarder(forward, port, local)
         self.has_forwarders = True
         self._opened.callback(forwarder.close)
         return HERE, forwarder.port
 
-    def _forwarder(self, way: Way, port: int, local: int | None) -> Forwarder:
+    def _forwarder(self, forward: PortForward, port: int, local: int | None) -> Forwarder:
         if local is not None:
-            return Forwarder(way, local, self._say)
+            return Forwarder(forward, local, self._say)
         try:
-            return Forwarder(way, port, self._say)
+            return Forwarder(forward, port, self._say)
         except UsageError:
-            return Forwarder(way, 0, self._say)
+            return Forwarder(forward, 0, self._say)
 
     def close(self) -> None:
         """End them all."""
@@ -201,7 +201,7 @@ def check_reachable(host: str, port: int, path: str) -> int:
             if not client.sock.recv(1):
                 raise ConnectionResetError(errno.ECONNRESET, "the connection was closed at once")
     except (OSError, http.client.HTTPException) as error:
-        raise BackendError(f"nobody answers there ({error})") from error
+        raise BackendError(f"nothing answers there ({error})") from error
     else:
         return 0
     finally:

@@ -1,4 +1,4 @@
-"""Adds and ends workers of a cluster as main wishes, within ADAPT."""
+"""Adds and ends workers of a cluster as main asks, within ADAPT."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import NodeState, Plan
 from oci_cluster.contract.files.generations import read_stop
-from oci_cluster.contract.names import WISH, is_worker, rank_of
+from oci_cluster.contract.names import SCALE_REQUEST, is_worker, rank_of
 from oci_cluster.contract.parsers import parse_bounds
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.launcher.follow.provisioning import Watcher
 from oci_cluster.launcher.lifecycle import Lifecycle
 
-# How often the wish is read that is on no disk of this machine: as often as nodes look for `stop` (POLL_CEILING).
+# How often the request is read that is on no disk of this machine: as often as nodes look for `stop` (POLL_CEILING).
 _LOOK_S = 4.0
 # How long nothing is added after a refusal, and how long at most: each one costs requests, and perhaps a host that was
 # started in vain. The pause doubles; it begins anew when it was quiet for longer than twice the last one.
@@ -45,15 +45,15 @@ class Change:
 
 
 def change_of(
-    wish: Mapping[str, Any], workers: Sequence[NodeState], ending: set[Life], bounds: tuple[int, int], *, ends: str
+    request: Mapping[str, Any], workers: Sequence[NodeState], ending: set[Life], bounds: tuple[int, int], *, ends: str
 ) -> Change:
-    """Return what brings a cluster of *workers* to what main's *wish* says, within *bounds*.
+    """Return what brings a cluster of *workers* to what main's *request* says, within *bounds*.
 
     *ending* have been told to end; *ends* is :attr:`Backend.ends_workers`.
     """
-    idle = wish.get("idle")
+    idle = request.get("idle")
     idle = [str(name) for name in idle] if isinstance(idle, list) else []
-    wanted = min(max(int(wish["workers"]), bounds[0]), bounds[1])
+    wanted = min(max(int(request["workers"]), bounds[0]), bounds[1])
     by_rank = sorted(workers, key=lambda node: rank_of(node.node))
     staying = [node for node in by_rank if (node.node, node.id) not in ending]
     named = [node.node for node in staying if node.node in idle]
@@ -70,7 +70,7 @@ def change_of(
     return Change(max(0, added), tuple(sorted(ended, key=rank_of)))
 
 
-class Adapting(Watcher):
+class Autoscaler(Watcher):
     """The workers of one cluster, as who follows it has them come and go."""
 
     def __post_init__(self) -> None:
@@ -81,24 +81,24 @@ class Adapting(Watcher):
         self._ends = self.backend.ends_workers
         self._look_at = self.clock()
         self._told_at: dict[Life, float] = {}
-        self._gone: set[Life] = set()
+        self._lost: set[Life] = set()
         self._pause_s, self._refused_at = 0.0, self.clock()
         # When workers may be added again; and when any may be ended, where that was refused.
         self._add_at = self._end_at = self.clock()
 
     def look(self, nodes: Sequence[NodeState]) -> None:
-        """Do what main wishes; to be called while the cluster is ready."""
+        """Do what main asks for; to be called while the cluster is ready."""
         if self._bounds is None or self.clock() < self._look_at:
             return
         self._look_at = self.clock() + (0.0 if self.cluster_dir.local_path is not None else _LOOK_S)
         workers = {(node.node, node.id): node for node in nodes if is_worker(node.node)}
         try:
-            wish, stop = self.cluster_dir.read(WISH), None
+            request, stop = self.cluster_dir.read(SCALE_REQUEST), None
             running = [node for node in workers.values() if node.is_running]
-            ended = [life for life, node in workers.items() if not node.is_running and life not in self._gone]
+            ended = [life for life, node in workers.items() if not node.is_running and life not in self._lost]
             change = Change()
-            if wish is not None and type(wish.get("workers")) is int:
-                change = change_of(wish, running, self._ending(), self._bounds, ends=self._ends)
+            if request is not None and type(request.get("workers")) is int:
+                change = change_of(request, running, self._ending(), self._bounds, ends=self._ends)
             if change != Change() or ended:
                 stop = read_stop(self.cluster_dir)
         except ClusterError:
@@ -121,8 +121,8 @@ class Adapting(Watcher):
                 self._pause(f"{node.node} has ended by itself")
             elif life not in self._told_at:  # by scale.sh; or with the cluster, whose `stop` may be seen later
                 self._add_at = max(self._add_at, self.clock() + _FIRST_PAUSE_S)
-        self._gone |= {*ended}
-        self._told_at = {life: told_at for life, told_at in self._told_at.items() if life not in self._gone}
+        self._lost |= {*ended}
+        self._told_at = {life: told_at for life, told_at in self._told_at.items() if life not in self._lost}
 
     def _ending(self) -> set[Life]:
         again = self.clock() - _TELL_AGAIN_S

@@ -12,13 +12,13 @@ from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code, was_main_silent
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.generations import Life, is_interruptible, read_life, read_stop
-from oci_cluster.contract.files.liveness import Silence
+from oci_cluster.contract.files.liveness import Liveness
 from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.storage.asked import AskedFiles, may_hang
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
-from oci_cluster.launcher.follow.autoscaler import Adapting
+from oci_cluster.launcher.follow.autoscaler import Autoscaler
 from oci_cluster.launcher.follow.provisioning import Provisioning, Watcher, names_of
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.show.logs import Fetches, MergedLogs
@@ -69,7 +69,7 @@ class FollowedLife:
         return node in self._life.answers
 
 
-class GoneNodes(Watcher):
+class LostNodes(Watcher):
     """Nodes that are lost for good: no other node gets their ranks.
 
     Main sees a node that was told to end, and which may live again, as after an eviction.
@@ -106,12 +106,12 @@ class GoneNodes(Watcher):
 _GAVE_MAIN_UP = {int(ExitCode.TIMED_OUT), int(ExitCode.LOST)}
 
 
-class SilentNodes(Watcher):
+class UnresponsiveNodes(Watcher):
     """Nodes that show no life while their cluster is over."""
 
     def __post_init__(self) -> None:
         """Begin to count now."""
-        self._watched: dict[str, Silence] = {}
+        self._watched: dict[str, Liveness] = {}
         self._told: dict[str, float] = {}
         # A node that ends its start script shows nothing meanwhile.
         self._patience_s = self.plan.limits.grace_period_s + self.backend.end_margin_s
@@ -143,7 +143,7 @@ class SilentNodes(Watcher):
             return False
 
     def _silence_of(self, node: str) -> float:
-        watch = self._watched.setdefault(node, Silence(self.clock()))
+        watch = self._watched.setdefault(node, Liveness(self.clock()))
         try:
             heartbeat, answered = self.cluster_dir.read(heartbeat_file(node)), True
         except ClusterError:
@@ -204,10 +204,10 @@ class Follower:
         self._files = AskedFiles() if may_hang(cluster, plan) else None
         self._cluster_dir = self._open_dir(patience_s=0.0)
         self._life = FollowedLife(self._cluster_dir, plan.environment)
-        self._silent = SilentNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
-        self._gone = GoneNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
+        self._unresponsive = UnresponsiveNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
+        self._lost = LostNodes(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._provisioning = Provisioning(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
-        self._adapting = Adapting(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
+        self._autoscaler = Autoscaler(backend, cluster, plan, self._cluster_dir, say=say, clock=clock)
         self._started_at, self._ready, self._arrived = clock(), False, 0
         self._ended: set[tuple[str, int | str]] = set()
         self._refused: set[str] = set()
@@ -228,7 +228,7 @@ class Follower:
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
         """Follow until every node has ended, with logs; return the cluster's exit code."""
         while True:
-            self._obey()
+            self._handle_signals()
             nodes = self._poll()
             if nodes is None:
                 self._signals.wait(self._backend.poll_s)
@@ -241,7 +241,7 @@ class Follower:
             self._show_ended(nodes)
             if not any_running(nodes):
                 break
-            self._end_what_nobody_needs(nodes)
+            self._cancel_unneeded_nodes(nodes)
             self._signals.wait(self._backend.poll_s)
         self._fetch_last_logs(copy, merged)
         merged.finish()
@@ -253,7 +253,7 @@ class Follower:
         Raise ClusterError where nobody may see whether it is ready.
         """
         while True:
-            self._obey()
+            self._handle_signals()
             nodes = self._poll()
             if nodes is not None:
                 self._show_phase()
@@ -264,7 +264,7 @@ class Follower:
                 self._show_ended(nodes)
                 if not any_running(nodes):
                     return self._end(nodes)
-                self._end_what_nobody_needs(nodes)
+                self._cancel_unneeded_nodes(nodes)
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
@@ -340,7 +340,7 @@ class Follower:
         copy.drain(pause, self._say)
         self._signals.received = None
 
-    def _end_what_nobody_needs(self, nodes: Sequence[NodeState]) -> None:
+    def _cancel_unneeded_nodes(self, nodes: Sequence[NodeState]) -> None:
         """End what cannot begin, and what waits or is silent after the end."""
         self._provisioning.look(nodes)
         self._give_up_if_hopeless(nodes)
@@ -348,14 +348,14 @@ class Follower:
         if self._stopping or self._is_over or has_main_ended:
             self._provisioning.end(nodes)
         elif self._ready and not self._is_stop_wanted:
-            self._adapting.look(nodes)
-        self._silent.end(nodes)
+            self._autoscaler.look(nodes)
+        self._unresponsive.end(nodes)
 
     def _give_up_if_hopeless(self, nodes: Sequence[NodeState]) -> None:
-        """Stop a cluster that lacks nodes: the others would wait for TIMEOUT."""
+        """Stop a cluster with missing nodes: the others would wait for TIMEOUT."""
         if self._stopping or self._is_over:
             return
-        if reason := self._gone.why_hopeless(nodes):
+        if reason := self._lost.why_hopeless(nodes):
             self._stop_hopeless(reason, ExitCode.LOST)
             return
         overdue = self._provisioning.overdue(nodes)
@@ -403,16 +403,16 @@ class Follower:
     def _seconds(self) -> str:
         return f"{self._clock() - self._started_at:.1f} s"
 
-    def _obey(self) -> None:
+    def _handle_signals(self) -> None:
         if self._signals.received is not None:
             self._signals.received = None
             if self._clock() - self._signalled_at >= _SAME_SIGNAL_S:
                 self._signalled_at = self._clock()
-                self._obey_new()
+                self._handle_signal()
         if self._is_stop_wanted:
             self._stop_as_wanted()
 
-    def _obey_new(self) -> None:
+    def _handle_signal(self) -> None:
         if not self._is_stop_wanted and not self._stopping:
             self._is_stop_wanted = True
             self._say(f"stopping cluster {self._cluster.name}; Ctrl-C again ends it at once")

@@ -33,7 +33,7 @@ from oci_cluster.system.redaction import redact
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
     from oci_cluster.contract.cluster import Cluster, Plan
-    from oci_cluster.launcher.launch.reaper import Guard
+    from oci_cluster.launcher.launch.reaper import Reaper
     from oci_cluster.system.process import Signals
 
 # Makes the plan that a command line asks for.
@@ -77,7 +77,7 @@ def placed(
 
 
 @contextlib.contextmanager
-def guarded(
+def launched(
     plan: Plan,
     backend: Backend,
     lifecycle: Lifecycle,
@@ -86,29 +86,29 @@ def guarded(
     is_followed: bool,
     root: Path = PROJECT_ROOT,
     own: Mapping[str, str] | None = None,
-) -> Iterator[tuple[Cluster, Guard]]:
-    """Launch a prepared *plan*; yield the cluster, and the guard that ends it.
+) -> Iterator[tuple[Cluster, Reaper]]:
+    """Launch a prepared *plan*; yield the cluster, and the reaper that ends it.
 
-    Where the block raises, the cluster is ended. Where that fails, its guard tries again when this process is over.
+    Where the block raises, the cluster is ended. Where that fails, its reaper tries again when this process is over.
     """
     from oci_cluster.launcher.follow.autoscaler import followed
     from oci_cluster.launcher.follow.provisioning import bounded
-    from oci_cluster.launcher.launch.reaper import Guard
+    from oci_cluster.launcher.launch.reaper import Reaper
 
-    guard = Guard(backend.name, plan.cluster_id, root=root, own=own)
+    reaper = Reaper(backend.name, plan.cluster_id, root=root, own=own)
     try:
         cluster = lifecycle.launch(followed(plan, backend) if is_followed else bounded(plan))
     except BaseException:
-        guard.dismiss()
+        reaper.dismiss()
         raise
     try:
-        yield cluster, guard
+        yield cluster, reaper
     except BaseException:
         say(f"ending {cluster.name}, which nobody can follow")
         lifecycle.stop(cluster, reason="its launcher cannot follow it")
-        guard.dismiss()
+        reaper.dismiss()
         raise
-    guard.dismiss()
+    reaper.dismiss()
 
 
 # --- For scripts ----------------------------------------------------------------------------------------------------
@@ -166,7 +166,7 @@ def _run(
     from oci_cluster.launcher.show.report import tell_and_keep
 
     say, is_detached = say_to_stderr(program()), line.has("--detach")
-    with guarded(plan, backend, lifecycle, say, is_followed=not is_detached) as (cluster, _):
+    with launched(plan, backend, lifecycle, say, is_followed=not is_detached) as (cluster, _):
         try:
             if not is_detached:
                 with attend(cluster, plan) as on_ready:

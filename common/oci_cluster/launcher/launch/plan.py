@@ -255,7 +255,7 @@ def _passed_on(
     if not is_given:
         minimum = min(minimum, workers)  # the framework's own is meant for a cluster that has workers
     if bounds and minimum > bounds[0]:
-        # As few as main may wish for must not be too few, unless somebody wants that to be the end.
+        # As few as main may ask for must not be too few, unless somebody wants that to be the end.
         if is_given:
             told = f"{minimum} is more than the least that ADAPT allows, {bounds[0]}"
             read.complain("MIN_WORKERS", f"MIN_WORKERS (MIN_NODES less main): {told}")

@@ -21,7 +21,7 @@ _DISMISSED = b"dismissed\n"
 _MOST_BYTES = 60_000
 
 
-class Guard:
+class Reaper:
     """A process that ends a cluster when its launcher has been killed.
 
     KILL, a crash and an out-of-memory kill leave a launcher no time to end what it has started. The kernel closes its
@@ -31,7 +31,7 @@ class Guard:
     def __init__(
         self, backend: str, cluster_id: str, *, root: Path = PROJECT_ROOT, own: Mapping[str, str] | None = None
     ) -> None:
-        """Guard the cluster *cluster_id* of *backend*, which need not be there yet.
+        """Watch over the cluster *cluster_id* of *backend*, which need not be there yet.
 
         *own* are settings besides those of environment and ``config.env``. They may be secrets: they are handed on
         through a pipe, and neither in words nor in variables.
@@ -45,7 +45,7 @@ class Guard:
             # Neither pipes, whose readers would wait for it, nor claims of addresses: these are the launcher's. A
             # Ctrl-C in the terminal is not for it.
             self._process = subprocess.Popen(  # noqa: S603 - a text of ours, and words that it does not read
-                ["/bin/sh", "-c", _WAIT, "guard", *words, "".join(map(str, kept))],
+                ["/bin/sh", "-c", _WAIT, "reaper", *words, "".join(map(str, kept))],
                 env=environ,
                 cwd=root / "common",
                 stdin=subprocess.PIPE,
@@ -75,7 +75,7 @@ class Guard:
 
 
 def read_own(descriptor: int) -> dict[str, str]:
-    """Return the settings that a guard was given, out of its file *descriptor*."""
+    """Return the settings that a reaper was given, out of its file *descriptor*."""
     with os.fdopen(descriptor) as file:
         return {str(name): str(text) for name, text in json.load(file).items()}
 

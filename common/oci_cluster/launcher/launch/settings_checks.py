@@ -20,7 +20,7 @@ _ALIKE = 0.9
 _ANYBODYS = re.compile(r"TF_.*|HOROVOD_.*|LOG_LEVEL")
 # Why a framework has no use for a setting that most have.
 _WHY_UNUSED = {
-    "ADAPT": "wishes for no workers",
+    "ADAPT": "asks for no workers",
     "CLUSTER_TLS": "encrypts nothing",
     "EPHEMERAL": "has no service that could stay",
     "MAX_RESTARTS": "starts nothing again",
@@ -161,6 +161,6 @@ def taken_ports(read: SettingsReader, *declared: Iterable[str]) -> list[Problem]
             taken |= {port: f"{port} is {name} ({read.text(name)})" for port in wanted if port in span}
     told, advice = (
         ", ".join(taken.values()),
-        "leave it out, which is reached as it is, or give your server another port",
+        "leave that port out, which is reached without EXPOSE, or give your server another port",
     )
     return [Problem("EXPOSE", f"EXPOSE: {told}", advice)] if told else []

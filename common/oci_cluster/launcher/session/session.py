@@ -130,7 +130,7 @@ class _Session:
         runs_on_all = defaults.get("ENTRY_ON") == "all" or defaults.get("GANG") == "1"
         if runs_on_all and len(plan.nodes) > 1:
             raise UsageError(
-                f"--workers: a session of {plan.framework} is main alone; workers are for --framework dask"
+                f"--workers: a session of {plan.framework} has only main; workers are for --framework dask"
             )
 
     @contextlib.contextmanager

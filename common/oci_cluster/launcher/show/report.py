@@ -79,7 +79,7 @@ def why_silent(plan: Plan, node: str = "MAIN") -> str:
     image = plan.settings.get("IMAGE", "").replace("{framework}", plan.framework)
     told = f"the image {image}" if image else "its image"
     advice = f"build one: make build-{plan.framework}"
-    return f"{node} ended with 0 and has told nothing: {told} does not run this project's agent; {advice}"
+    return f"{node} ended with 0 and reported nothing: {told} does not run this project's agent; {advice}"
 
 
 def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code: int) -> str:

@@ -44,7 +44,7 @@ def with_own_names(environ: Mapping[str, str]) -> dict[str, str]:
 
     A setting of ours that is there already wins.
     """
-    # ADS writes a field that its YAML lacks as the text None.
+    # ADS writes a field that is missing in its YAML as the text None.
     given = {name: text for name, text in environ.items() if not (name.startswith("OCI__") and text == "None")}
     found = _Found(given)
     found.name_the_cluster()

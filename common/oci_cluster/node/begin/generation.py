@@ -11,7 +11,7 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.generations import Life, read_life
 from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, arrival_file, config_file, exit_file
 from oci_cluster.errors import LifeInterruptedError
-from oci_cluster.node.heartbeat.heartbeat import Pulse
+from oci_cluster.node.heartbeat.heartbeat import NodeLoop
 
 log = logging.getLogger("agent")
 
@@ -24,8 +24,8 @@ _MAINS_OWN = (config_file("MAIN"), READY, CERTIFICATE, exit_file("MAIN"))
 class LedLife:
     """The life that this main leads."""
 
-    def __init__(self, pulse: Pulse) -> None:
-        self._pulse = pulse
+    def __init__(self, loop: NodeLoop) -> None:
+        self._loop = loop
         self._id = ""
         self._answers: dict[str, int] = {}
         # Fingerprints of the arrivals that have been read, and of the file that tells of this life.
@@ -41,11 +41,11 @@ class LedLife:
         self.number = 0
         self._answers.clear()
         self._arrivals.clear()
-        self._pulse.wait_for(LIFE, self._begin)
-        self._pulse.enter_life(self._id, self.number)
+        self._loop.wait_for(LIFE, self._begin)
+        self._loop.enter_life(self._id, self.number)
 
     def _begin(self) -> bool:
-        cluster_dir = self._pulse.cluster_dir
+        cluster_dir = self._loop.cluster_dir
         cluster_dir.enter_life(self._id)
         before = read_life(cluster_dir)
         # Its own, where storage has taken that without an answer.
@@ -59,12 +59,12 @@ class LedLife:
         return True
 
     def _tell(self, number: int) -> None:
-        self._pulse.cluster_dir.publish(LIFE, number=number, answers=self._answers)
+        self._loop.cluster_dir.publish(LIFE, number=number, answers=self._answers)
         self._is_told = True
 
     def note(self, listing: Mapping[str, str]) -> None:
         """Answer the nodes that have arrived, as the cluster dir's *listing* shows."""
-        cluster_dir = self._pulse.cluster_dir
+        cluster_dir = self._loop.cluster_dir
         # A node that is started again may arrive in the second in which it was interrupted.
         listing = cluster_dir.settled(listing)
         if listing.get(LIFE, "") != self._shown:
@@ -86,7 +86,7 @@ class LedLife:
             self._tell(self.number)
 
     def _check_that_it_leads(self) -> None:
-        life = read_life(self._pulse.cluster_dir)
+        life = read_life(self._loop.cluster_dir)
         if life is None:  # somebody has removed or damaged it
             self._is_told = False
         elif life.id != self._id:

@@ -28,8 +28,8 @@ from oci_cluster.errors import (
 from oci_cluster.system.process import Signals
 
 if TYPE_CHECKING:
-    from oci_cluster.node.logs.pump import Relay
-    from oci_cluster.node.logs.shipper import OwnLog
+    from oci_cluster.node.logs.pump import LogPump
+    from oci_cluster.node.logs.shipper import LogShipper
     from oci_cluster.node.script import Script
 
 T = TypeVar("T")
@@ -58,7 +58,7 @@ class NoAnswer:
 NO_ANSWER: Final = NoAnswer()
 
 
-class Outages:
+class StorageHealth:
     """Times without answers of storage, logged once, and rarely if they repeat."""
 
     def __init__(self, clock: Callable[[], float], *, is_main: bool = False) -> None:
@@ -70,7 +70,7 @@ class Outages:
         self.answered_at: float | None = None
         self._since = self._say_at = clock()
         self._is_said = False
-        #: Storage's last words while it does not answer; None while it does.
+        #: Storage's last error while it does not answer; None while it does.
         self.error: ClusterError | None = None
 
     @property
@@ -127,15 +127,15 @@ class Schedule:
 
 
 class Role:
-    """What main and workers do while they wait; :class:`Pulse` calls it."""
+    """What main and workers do while they wait; :class:`NodeLoop` calls it."""
 
     #: When one of the other nodes would be lost, and is to be observed whatever the interval.
     suspect_at = math.inf
 
-    def __init__(self, settings: NodeSettings, *, script: Script, pulse: Pulse) -> None:
+    def __init__(self, settings: NodeSettings, *, script: Script, loop: NodeLoop) -> None:
         self._settings = settings
         self._script = script
-        self._pulse = pulse
+        self._loop = loop
 
     def told(self) -> Mapping[str, Any]:
         """Return what heartbeats tell besides phase and attempt."""
@@ -155,8 +155,8 @@ class Role:
         """Handle a main with the files that does not answer for ``HEARTBEAT_TIMEOUT``."""
 
 
-class Pulse:
-    """One node's life beside its work; whoever waits for anything waits here."""
+class NodeLoop:
+    """The loop of one node: whoever waits for anything waits here."""
 
     def __init__(
         self,
@@ -164,21 +164,21 @@ class Pulse:
         *,
         cluster_dir: ClusterDir,
         signals: Signals,
-        own_log: OwnLog | None = None,
-        relay: Relay | None = None,
+        log_shipper: LogShipper | None = None,
+        log_pump: LogPump | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """Begin a node's life; *own_log* is for the cluster dir, if that gets logs."""
+        """Begin the loop; *log_shipper* is for a cluster dir that gets logs."""
         self._settings = settings
         self._signals = signals
-        self._own_log = own_log
-        self._relay = relay
+        self._log_shipper = log_shipper
+        self._log_pump = log_pump
         self.cluster_dir = cluster_dir
         self.clock = clock
         self.wall_clock = wall_clock
         self.started_at = clock()
-        self.outages = Outages(clock, is_main=cluster_dir.is_at_main)
+        self.storage_health = StorageHealth(clock, is_main=cluster_dir.is_at_main)
         #: For heartbeats: what this node does, and the attempt at the entry point that it takes part in.
         self.phase = "starting"
         self.attempt = 0
@@ -218,8 +218,8 @@ class Pulse:
     def wait_until_due(self) -> None:
         """Wait until a heartbeat, a look at the others, or the log is due."""
         due = [self._look_at, self._beats.at, self._observations.at, self.role.suspect_at]
-        if self._own_log is not None and self.has_joined:
-            due.append(self._own_log.look_at)
+        if self._log_shipper is not None and self.has_joined:
+            due.append(self._log_shipper.look_at)
         # Storage that wants to be left alone would not be asked.
         self._signals.wait(max(min(due), self._silent_until) - self.clock())
 
@@ -242,12 +242,12 @@ class Pulse:
                 return found
             if (left := missing()) != before:  # nodes come one after the other: the next is not far
                 delays, before = self._young_looks(), left
-            self.obey()
-            self.live()
+            self.raise_if_ended()
+            self.run_due()
             self.role.check()
             if self.left_s <= 0:
                 waited = f"{self._settings.node} waited {self._settings.timeout_s:g} s (TIMEOUT) for {what}"
-                if (error := self.outages.error) is not None:
+                if (error := self.storage_health.error) is not None:
                     # A node that cannot reach main has waited for it in vain.
                     kind = TimedOutError if self.cluster_dir.is_at_main else StorageError
                     raise kind(f"{waited}: {error}")
@@ -263,10 +263,10 @@ class Pulse:
 
     # --- Signs of life -------------------------------------------------------------------------------------
 
-    def live(self) -> None:
+    def run_due(self) -> None:
         """Ship the log, publish heartbeats, and observe the other nodes, each when due."""
-        if (own_log := self._own_log) is not None and self.has_joined and own_log.is_due():
-            self.ask(lambda: own_log.ship(self.cluster_dir))
+        if (log_shipper := self._log_shipper) is not None and self.has_joined and log_shipper.is_due():
+            self.ask(lambda: log_shipper.ship(self.cluster_dir))
         if self.clock() >= self._beats.at:
             self.beat()
         if self.clock() >= min(self._observations.at, self.role.suspect_at):
@@ -280,8 +280,8 @@ class Pulse:
     @property
     def main_silent_s(self) -> float:
         """Seconds since a main that has the files last answered; 0 elsewhere."""
-        answered_at = self.outages.answered_at
-        if not self.cluster_dir.is_at_main or self.outages.error is None or answered_at is None:
+        answered_at = self.storage_health.answered_at
+        if not self.cluster_dir.is_at_main or self.storage_health.error is None or answered_at is None:
             return 0.0
         return self.clock() - answered_at
 
@@ -303,25 +303,25 @@ class Pulse:
 
     def close_log(self) -> None:
         """Write and ship the last lines of this node's log; later lines are not."""
-        if self._relay is not None:
-            self._relay.finish()
-        if (own_log := self._own_log) is not None:
+        if self._log_pump is not None:
+            self._log_pump.finish()
+        if (log_shipper := self._log_shipper) is not None:
             if self.has_joined:
-                self._ship_last(own_log)
-            own_log.close()
+                self._ship_last(log_shipper)
+            log_shipper.close()
 
-    def _ship_last(self, own_log: OwnLog) -> None:
+    def _ship_last(self, log_shipper: LogShipper) -> None:
         give_up_at = self.clock() + _LAST_LINES_S
         for delay in poll_delays(self._settings.poll_ceiling_s):
-            shipped = self.ask(lambda: own_log.ship(self.cluster_dir))
-            is_refused = isinstance(self.outages.error, NotPermittedError)
+            shipped = self.ask(lambda: log_shipper.ship(self.cluster_dir))
+            is_refused = isinstance(self.storage_health.error, NotPermittedError)
             if not isinstance(shipped, NoAnswer) or is_refused or self.clock() >= give_up_at:
                 return
             self.wait(delay)
 
     # --- Obedience -----------------------------------------------------------------------------------------
 
-    def obey(self) -> None:
+    def raise_if_ended(self) -> None:
         """Raise what ends this node now.
 
         Raises:
@@ -391,10 +391,10 @@ class Pulse:
             if self.phase == "starting" and isinstance(error, NotPermittedError):
                 raise
             self._unanswered += 1
-            self.outages.fail(error)
+            self.storage_health.fail(error)
             self.leave_alone(error)
             return NO_ANSWER
-        self.outages.end()
+        self.storage_health.end()
         self._tell_refused()
         return answer
 
@@ -421,7 +421,7 @@ class Pulse:
         return self.wait_for(f"storage to take {name}", lambda: self.cluster_dir.publish(name, **fields))
 
     def tell(self, name: str, **fields: Any) -> None:
-        """Print the file *name* in this node's log too, for who follows that alone."""
+        """Print the file *name* in this node's log too, for launchers that read only the log."""
         if self._settings.termination_log:
             from oci_cluster.node.termination_message import tell  # noqa: PLC0415 - where somebody wants to be told
 

@@ -154,7 +154,7 @@ class NodesWatch:
         for node in self.members:
             failure = self._reported(node, listing, moment, read)
             if failure is None or not failure.has_left:
-                failure = self._silent(node, listing, moment, read) or failure
+                failure = self._unresponsive(node, listing, moment, read) or failure
             if failure is not None and failure != self.failures.get(node):
                 self.failures[node] = failure
                 if failure.is_interruption:
@@ -270,7 +270,7 @@ class NodesWatch:
             time = self.failures[node].time if node in self.failures else self._wall_clock()
         return Failure.of(node, outcome, time=time, noticed_at=moment, attempt=self.attempt, has_left=has_left)
 
-    def _silent(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
+    def _unresponsive(self, node: str, listing: Mapping[str, str], moment: float, read: Read) -> Failure | None:
         if self._settings.interruptible and node not in self._configs:
             return None  # its heartbeat is of another life, or of none yet
         # A file that somebody has deleted does not change either. A node's configuration is its first sign of life: who

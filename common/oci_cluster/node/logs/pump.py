@@ -172,7 +172,7 @@ class Reminder:
         return shown[:end] + b"".join(self._told.values()) + shown[end:]
 
 
-class Relay:
+class LogPump:
     """A process between this one, with its start script, and their output's place.
 
     It is a copy of this process, and nobody's child: the agent, which ends whatever is left of its own, does not end
@@ -230,7 +230,7 @@ class Relay:
         self._say(_FORGET)
 
     def tail(self) -> str:
-        """Return the last lines that were printed; nothing if the relay does not answer."""
+        """Return the last lines that were printed; nothing if the pump does not answer."""
         if not self._say(_TELL):
             return ""
         deadline = time.monotonic() + _ANSWER_S

@@ -18,8 +18,8 @@ _YOUNG_S, _YOUNG_INTERVAL_S, _INTERVAL_S = 60.0, 1.0, 5.0
 _YOUNG_SHARE_S, _SHARE_S = 1 / 100, 1 / 40
 
 
-class OwnLog:
-    """This node's log in a file that the relay writes: no script waits."""
+class LogShipper:
+    """This node's log in a file that the log pump writes: no script waits."""
 
     def __init__(
         self,

@@ -14,9 +14,9 @@ import pytest
 from port_servers import echo, many_at_once, read_all, send_and_read, serving
 from unit.fake_engine import Launcher
 
-from oci_cluster.backends.base import Way
+from oci_cluster.backends.base import PortForward
 from oci_cluster.backends.docker import exec_proxy
-from oci_cluster.backends.docker import port_forward as way
+from oci_cluster.backends.docker import port_forward as tunnel
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError, NotPermittedError
 
@@ -26,9 +26,9 @@ def cluster(launcher: Launcher) -> Cluster:
     return launcher.launch()
 
 
-def way_to(launcher: Launcher, cluster: Cluster, port: int, node: str = "WORKER_1") -> Way:
+def tunnel_to(launcher: Launcher, cluster: Cluster, port: int, node: str = "WORKER_1") -> PortForward:
     plan = launcher.backend.load(cluster)
-    return launcher.backend.way(cluster, plan, node, port, launcher.said.append)
+    return launcher.backend.port_forward(cluster, plan, node, port, launcher.said.append)
 
 
 def free_port() -> int:
@@ -57,9 +57,9 @@ def test_bytes_go_both_ways_unchanged_and_an_end_passes_on(launcher: Launcher, c
     """The server sees the client's end, and answers after it; nothing of the connection is left."""
     data = os.urandom(3_000_000)
     with serving(echo) as port:
-        way = way_to(launcher, cluster, port)
-        assert way.address == ""
-        assert send_and_read(way.dial, data) == data
+        tunnel = tunnel_to(launcher, cluster, port)
+        assert tunnel.address == ""
+        assert send_and_read(tunnel.dial, data) == data
     until(lambda: not relays())
     words = next(words for words in launcher.fake.calls() if words[0] == "exec")
     assert words[:3] == ["exec", "--interactive", f"{cluster.cluster_id}-WORKER_1"]
@@ -76,7 +76,7 @@ def test_the_servers_end_comes_while_the_client_still_sends(launcher: Launcher, 
         got.append(read_all(connection))
         is_read.set()
 
-    with serving(end_first) as port, way_to(launcher, cluster, port).dial() as connection:
+    with serving(end_first) as port, tunnel_to(launcher, cluster, port).dial() as connection:
         assert read_all(connection) == b"done"
         connection.sendall(b"and more")
         connection.shutdown(socket.SHUT_WR)
@@ -101,7 +101,7 @@ def refuse(_: str) -> str:
 
 def test_connections_at_once(launcher: Launcher, cluster: Cluster) -> None:
     with serving(echo) as port:
-        assert many_at_once(way_to(launcher, cluster, port).dial, 8) == 8
+        assert many_at_once(tunnel_to(launcher, cluster, port).dial, 8) == 8
     until(lambda: not relays())
 
 
@@ -109,39 +109,39 @@ def test_nobody_listens(launcher: Launcher, cluster: Cluster) -> None:
     """Told at once, with the node and its port."""
     port = free_port()
     with pytest.raises(BackendError, match=f"nobody listens on port {port} of WORKER_1 .Connection refused"):
-        way_to(launcher, cluster, port).dial()
+        tunnel_to(launcher, cluster, port).dial()
     assert relays() == []
 
 
 def test_a_container_that_is_gone(launcher: Launcher, cluster: Cluster) -> None:
     """In the engine's words; another one of its name is found."""
     with serving(echo) as port:
-        way = way_to(launcher, cluster, port)
+        tunnel = tunnel_to(launcher, cluster, port)
         launcher.fake.set("WORKER_1", Status="exited", ExitCode=1)
         with pytest.raises(BackendError, match=f"port {port} of WORKER_1 cannot be reached: .*is not running"):
-            way.dial()
+            tunnel.dial()
         launcher.fake.set("WORKER_1", Status="running", ExitCode=0)
-        assert send_and_read(way.dial, b"again") == b"again"
+        assert send_and_read(tunnel.dial, b"again") == b"again"
         launcher.fake.forget("WORKER_1")
         with pytest.raises(BackendError, match=r"cannot be reached: .*No such container"):
-            way.dial()
+            tunnel.dial()
 
 
 def test_an_engine_that_one_may_not_use(launcher: Launcher, cluster: Cluster) -> None:
-    way = way_to(launcher, cluster, 80)
+    tunnel = tunnel_to(launcher, cluster, 80)
     launcher.fake.fail("exec", "permission denied while trying to connect to the Docker daemon socket")
     with pytest.raises(NotPermittedError, match="you may not use the engine"):
-        way.dial()
+        tunnel.dial()
 
 
 def test_a_closed_socket_ends_what_was_started_for_it(
     launcher: Launcher, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the server says nothing, and reads nothing."""
-    monkeypatch.setattr(way._ExecLine, "last_s", 0.1)
+    monkeypatch.setattr(tunnel._ExecLine, "last_s", 0.1)
     is_over = threading.Event()
     with serving(lambda _: is_over.wait(600) and None) as port:
-        connection = way_to(launcher, cluster, port).dial()
+        connection = tunnel_to(launcher, cluster, port).dial()
         assert len(relays()) == 1
         connection.close()
         until(lambda: not relays())
@@ -150,14 +150,14 @@ def test_a_closed_socket_ends_what_was_started_for_it(
 
 def test_a_closed_way_ends_its_connections(launcher: Launcher, cluster: Cluster) -> None:
     with serving(echo) as port:
-        way = way_to(launcher, cluster, port)
-        with way.dial() as connection:
-            way.close()
+        tunnel = tunnel_to(launcher, cluster, port)
+        with tunnel.dial() as connection:
+            tunnel.close()
             assert read_all(connection) == b""
     until(lambda: not relays())
 
 
 def test_a_program_of_the_engine_that_is_killed_ends_the_connection(launcher: Launcher, cluster: Cluster) -> None:
-    with serving(echo) as port, way_to(launcher, cluster, port).dial() as connection:
+    with serving(echo) as port, tunnel_to(launcher, cluster, port).dial() as connection:
         relays()[0].kill()
         assert read_all(connection) == b""

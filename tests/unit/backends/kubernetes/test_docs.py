@@ -116,7 +116,7 @@ def reach_a_port(place: KubernetesPlace) -> list[tuple[str, str]]:
         place.server = forwarder.url
         backend = place.another()
         cluster = launch(place, "reached")
-        backend.way(cluster, backend.load(cluster), "MAIN", port, place.said.append).dial().close()
+        backend.port_forward(cluster, backend.load(cluster), "MAIN", port, place.said.append).dial().close()
         return forwarder.rights()
 
 

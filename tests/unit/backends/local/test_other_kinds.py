@@ -74,7 +74,7 @@ def test_one_that_is_damaged_hides_no_other(tmp_path: Path, name: str, kind: str
     assert {one["name"] for one in found} == {"mine-a", "mine-b"}
     if name == FILE and not (kind == "unreadable" and os.geteuid() == 0):
         damaged = next(cluster for cluster in clusters if cluster.name == "mine-a")
-        with pytest.raises(LostPlanError, match="does not tell what was launched"):
+        with pytest.raises(LostPlanError, match="does not say what was launched"):
             backend.load(damaged)
 
 

@@ -203,7 +203,7 @@ def test_a_run_that_has_succeeded_and_told_nothing_is_no_success(
     desk.steps += [lambda: desk.end_all("SUCCEEDED", "")]
     assert desk.launch() == 78
     last = capsys.readouterr().err.splitlines()[-1]
-    assert "ended with 78 (MAIN ended with 0 and has told nothing: the image iad.ocir.io/mytenancy/dask:1" in last
+    assert "ended with 78 (MAIN ended with 0 and reported nothing: the image iad.ocir.io/mytenancy/dask:1" in last
     assert desk.run("status", "mine") == 0
     assert "FAILED" in capsys.readouterr().out
     desk.cluster_dir().remove("launched.json")

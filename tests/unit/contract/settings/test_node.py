@@ -437,7 +437,7 @@ def test_a_profiler_counts_on_some_nodes(root: Path, nodes: str, entry_on: str, 
 @pytest.mark.parametrize(
     ("nodes", "entry_on", "problem"),
     [
-        ("WORKER_1", "main", "PROFILE_NODES: WORKER_1: MAIN alone runs the entry point (ENTRY_ON=main)"),
+        ("WORKER_1", "main", "PROFILE_NODES: WORKER_1: only MAIN runs the entry point (ENTRY_ON=main)"),
         ("worker", "all", "PROFILE_NODES: 'worker' is no node: MAIN, WORKER_1, ..., or ALL"),
     ],
 )

@@ -21,7 +21,7 @@ from oci_cluster.errors import StorageError
 from oci_cluster.node.begin.generation import LedLife
 
 if TYPE_CHECKING:
-    from oci_cluster.node.heartbeat.heartbeat import Pulse
+    from oci_cluster.node.heartbeat.heartbeat import NodeLoop
 
 
 class Server(FTPHandler):
@@ -105,10 +105,10 @@ def test_an_arrival_in_the_second_of_the_one_before_is_answered(
     """Its node was interrupted, and started again, within a second: else it waits until TIMEOUT, and ends with 75."""
     now = [100.0]
     monkeypatch.setattr("oci_cluster.contract.files.cluster_dir.time.monotonic", lambda: now[0])
-    pulse = SimpleNamespace(
+    loop = SimpleNamespace(
         cluster_dir=cluster_dir, wait_for=lambda _what, poll: poll(), enter_life=lambda _life, _number: None
     )
-    life = LedLife(cast("Pulse", pulse))
+    life = LedLife(cast("NodeLoop", loop))
     life.begin()
     node = ClusterDir(url, "0" * 8, "key")
 

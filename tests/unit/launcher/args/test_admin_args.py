@@ -37,7 +37,7 @@ def test_a_wrong_command_line_asks_nobody(
     monkeypatch.setattr(context, "equip", lambda _: pytest.fail("nothing is installed for a wrong command line"))
     with pytest.raises(UsageError) as caught:
         read(verb, words)
-    assert str(caught.value) == f"{why} (oci_cluster --help tells more)"
+    assert str(caught.value) == f"{why} (oci_cluster --help says more)"
     assert door.main([verb, *words]) == 2
     assert why in capsys.readouterr().err
 

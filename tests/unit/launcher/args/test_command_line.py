@@ -44,14 +44,14 @@ def test_an_option_takes_any_value(verb: str, option: str, value: str) -> None:
 @pytest.mark.parametrize(("verb", "option"), VALUED)
 def test_an_empty_value_is_not_taken_for_one_that_was_left_out(verb: str, option: str) -> None:
     """It is that of a variable that is not set."""
-    said = f"{option} was given an empty value; name one, or leave {option} out (oci_cluster --help tells more)"
+    said = f"{option} was given an empty value; name one, or leave {option} out (oci_cluster --help says more)"
     assert (refusal(verb, option, ""), refusal(verb, f"{option}=")) == (said, said)
 
 
 @pytest.mark.parametrize(("verb", "option"), VALUED)
 def test_an_option_without_its_value_is_named(verb: str, option: str) -> None:
     """Where it stands last."""
-    assert refusal(verb, "demo", option) == f"{option} needs a value (oci_cluster --help tells more)"
+    assert refusal(verb, "demo", option) == f"{option} needs a value (oci_cluster --help says more)"
 
 
 @pytest.mark.parametrize(("verb", "option"), PLAIN)
@@ -68,19 +68,19 @@ def test_what_is_no_option_of_the_verb_is_named(verb: str, word: str) -> None:
     """Nothing is guessed; its value, which may be a secret of the script's, is not shown."""
     name = word.partition("=")[0]
     advice = f"; if it is your script's, write -- before it: ... -- {name}" if verb in {"launch", "check"} else ""
-    assert refusal(verb, "demo", word) == f"unknown option '{name}'{advice} (oci_cluster --help tells more)"
+    assert refusal(verb, "demo", word) == f"unknown option '{name}'{advice} (oci_cluster --help says more)"
 
 
 @pytest.mark.parametrize(("verb", "option"), [pair for pair in PLAIN if pair[1].startswith("--")])
 def test_an_option_without_a_value_takes_none(verb: str, option: str) -> None:
     """What somebody wants to say with it is not known."""
-    assert refusal(verb, f"{option}=0") == f"{option} takes no value, got '0' (oci_cluster --help tells more)"
+    assert refusal(verb, f"{option}=0") == f"{option} takes no value, got '0' (oci_cluster --help says more)"
 
 
 def test_the_script_is_named_as_the_one_that_tells_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the name that a person typed."""
     monkeypatch.setenv("CLUSTER_PROGRAM", "stop.sh")
-    assert refusal("stop", "--x") == "unknown option '--x' (stop.sh --help tells more)"
+    assert refusal("stop", "--x") == "unknown option '--x' (stop.sh --help says more)"
 
 
 def test_options_of_other_verbs_are_none_of_this_one() -> None:

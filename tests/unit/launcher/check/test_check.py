@@ -273,7 +273,7 @@ WRONG = [
 def test_a_wrong_command_line_is_no_finding(checks: Checks, words: list[str], why: str) -> None:
     with pytest.raises(UsageError) as caught:
         verbs.run("check", words)
-    assert str(caught.value).removesuffix(" (oci_cluster --help tells more)") == why
+    assert str(caught.value).removesuffix(" (oci_cluster --help says more)") == why
     assert not checks.asked
 
 

@@ -11,7 +11,7 @@ import pytest
 from unit.fake_backend import KEY, LAUNCH, LIMITS
 from unit.launcher.door import Door
 
-from oci_cluster.backends.base import DirectWay
+from oci_cluster.backends.base import DirectConnection
 from oci_cluster.contract.cluster import State
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY
@@ -22,7 +22,7 @@ from oci_cluster.launcher.connect import connect
 from oci_cluster.system import process
 
 
-class Way(DirectWay):
+class PortForward(DirectConnection):
     """A way that has to be dialled, and whose end is noted."""
 
     def __init__(self, port: int, ended: list[int]) -> None:
@@ -50,7 +50,9 @@ def desk(door: Door, server: int, monkeypatch: pytest.MonkeyPatch) -> Door:
     facts = {"dashboard": f"http://10.0.0.1:{server}/status"}
     ClusterDir(plan.url, LAUNCH, KEY).publish(READY, facts=facts)
     monkeypatch.setattr(connect, "PROJECT_ROOT", door.root)
-    monkeypatch.setattr(door.backend, "way", lambda *words: DirectWay("127.0.0.1", words[3]), raising=False)
+    monkeypatch.setattr(
+        door.backend, "port_forward", lambda *words: DirectConnection("127.0.0.1", words[3]), raising=False
+    )
     return door
 
 
@@ -88,7 +90,7 @@ def test_what_it_does_not_is_forwarded_until_a_signal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended: list[int] = []
-    monkeypatch.setattr(desk.backend, "way", lambda *words: Way(words[3], ended))
+    monkeypatch.setattr(desk.backend, "port_forward", lambda *words: PortForward(words[3], ended))
     seen = []
 
     def look() -> None:
@@ -142,7 +144,7 @@ def test_a_token_that_is_kept_where_it_was_launched_is_there_alone(
     verifier = verifier_of("by-chance")
     told = {**plan.environment, "SESSION": "book", "SESSION_VERIFIER": verifier}
     desk.backend.plans[LAUNCH] = replace(plan, environment=told)
-    with pytest.raises(UsageError, match="the token of mine is kept where it was launched"):
+    with pytest.raises(UsageError, match="the token of mine is on the machine that launched it"):
         verbs.run("connect", ["mine"])
     (desk.backend.find("mine")[0].directory / TOKEN_FILE).write_text("by-chance")
     assert verbs.run("connect", ["mine"]) == 0
@@ -246,7 +248,7 @@ def test_a_check_of_what_nobody_answers_fails(desk: Door, monkeypatch: pytest.Mo
     ended: list[int] = []
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    monkeypatch.setattr(desk.backend, "way", lambda *words: Way(words[3], ended))
+    monkeypatch.setattr(desk.backend, "port_forward", lambda *words: PortForward(words[3], ended))
     with pytest.raises(BackendError, match=f"nobody listens on 127.0.0.1:{port}"):
         verbs.run("connect", ["mine", "--port", str(port), "--check"])
     assert ended == [port]
@@ -256,7 +258,7 @@ def test_it_ends_with_the_cluster(
     desk: Door, stay: Callable[[Callable[[], Any]], None], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(desk.backend, "way", lambda *words: Way(words[3], []))
+    monkeypatch.setattr(desk.backend, "port_forward", lambda *words: PortForward(words[3], []))
     monkeypatch.setattr(connect, "_LOOK_HERE_S", 0.0)
     monkeypatch.setattr(
         connect.Signals, "wait", lambda *_: desk.backend.end_nodes(desk.backend.clusters[0]), raising=False

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import pytest
 from harness import wait_until
 
-from oci_cluster.backends.base import DirectWay
+from oci_cluster.backends.base import DirectConnection
 from oci_cluster.errors import BackendError, UsageError
 from oci_cluster.launcher.connect.port_forwarder import Connections, Forwarder, check_reachable
 
@@ -77,7 +77,7 @@ def forward(said: list[str]) -> Iterator[Callable[[int], Forwarder]]:
     with contextlib.ExitStack() as made:
 
         def make(port: int) -> Forwarder:
-            forwarder = Forwarder(DirectWay("127.0.0.1", port), 0, said.append)
+            forwarder = Forwarder(DirectConnection("127.0.0.1", port), 0, said.append)
             made.callback(forwarder.close)
             return forwarder
 
@@ -185,17 +185,17 @@ def test_an_end_ends_connections_and_gives_the_port_back(forward: Callable[[int]
         forwarder.close()
         assert connection.recv(1) == b""
         connection.close()
-        Forwarder(DirectWay("127.0.0.1", port), forwarder.port, print).close()
+        Forwarder(DirectConnection("127.0.0.1", port), forwarder.port, print).close()
 
 
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UsageError, match=f"port {port} of this machine is taken; .* --port OTHER:{port}"):
-            Forwarder(DirectWay("127.0.0.1", 9), port, print)
+            Forwarder(DirectConnection("127.0.0.1", 9), port, print)
 
 
-class FakeWay(DirectWay):
+class FakeWay(DirectConnection):
     """A way that has to be dialled."""
 
     def __init__(self, port: int, closed: list[int]) -> None:
@@ -210,7 +210,7 @@ class FakeWay(DirectWay):
 def test_a_way_is_made_where_one_is_needed_and_closed_in_the_end(said: list[str]) -> None:
     closed: list[int] = []
     with serving(digest_all) as port:
-        direct = Connections(lambda _, number: DirectWay("127.0.0.1", number), said.append)
+        direct = Connections(lambda _, number: DirectConnection("127.0.0.1", number), said.append)
         assert direct.reach("MAIN", port) == ("127.0.0.1", port)
         assert not direct.has_forwarders
         direct.close()
@@ -251,5 +251,5 @@ def test_who_answers_is_reachable() -> None:
 
 @pytest.mark.parametrize("path", ["", "/"])
 def test_who_closes_at_once_is_not(path: str) -> None:
-    with serving(lambda _: None) as port, pytest.raises(BackendError, match="nobody answers there"):
+    with serving(lambda _: None) as port, pytest.raises(BackendError, match="nothing answers there"):
         check_reachable("127.0.0.1", port, path)

@@ -47,6 +47,6 @@ def test_the_one_key_that_the_host_may_have_is_pinned(cluster: Cluster) -> None:
 )
 def test_what_is_no_key_and_no_user_is_not_written(cluster: Cluster, facts: dict[str, str]) -> None:
     """What main tells is data from outside; without a key nobody is connected."""
-    with pytest.raises(BackendError, match="box has not told the key of its host"):
+    with pytest.raises(BackendError, match="box has not published its ssh host key"):
         write_ssh_config(cluster, "127.0.0.1", 4711, facts)
     assert not cluster.directory.exists()

@@ -13,9 +13,9 @@ from unit.launcher.following import Run, nothing
 
 from oci_cluster.contract.cluster import NodeState, State, clusters_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.names import STOP, WISH
+from oci_cluster.contract.names import SCALE_REQUEST, STOP
 from oci_cluster.errors import BackendError, StorageError
-from oci_cluster.launcher.follow.autoscaler import Adapting, Change, change_of, followed
+from oci_cluster.launcher.follow.autoscaler import Autoscaler, Change, change_of, followed
 
 
 def fail(error: BaseException) -> Callable[..., Any]:
@@ -38,16 +38,18 @@ class Adapted:
         self.cluster_dir = ClusterDir(url or plan.url, LAUNCH, KEY)
         self.clock = clock
         self.said: list[str] = []
-        self.adapting = Adapting(self.backend, self.cluster, plan, self.cluster_dir, say=self.said.append, clock=clock)
+        self.autoscaler = Autoscaler(
+            self.backend, self.cluster, plan, self.cluster_dir, say=self.said.append, clock=clock
+        )
 
-    def wish(self, workers: Any, *idle: str) -> None:
-        self.cluster_dir.publish(WISH, workers=workers, idle=list(idle))
+    def scale_request(self, workers: Any, *idle: str) -> None:
+        self.cluster_dir.publish(SCALE_REQUEST, workers=workers, idle=list(idle))
 
     def look(self, *, after_s: float = 0.1) -> list[Any]:
         """Look once; return what the backend was asked for."""
         self.clock.now += after_s
         before = len(self.backend.calls)
-        self.adapting.look(self.backend.states([self.cluster])[LAUNCH])
+        self.autoscaler.look(self.backend.states([self.cluster])[LAUNCH])
         return [call for call in self.backend.calls[before:] if call[0] in {"start", "end", "kill"}]
 
     def node(self, name: str, code: int | None, **fields: Any) -> None:
@@ -98,8 +100,8 @@ def test_what_is_done_is_what_main_wishes_within_the_bounds(
     workers: int, idle: str, there: str, added: int, ended: str
 ) -> None:
     """Idle ones go, missing ones come, and between 1 and 4 are left."""
-    wish = {"workers": workers, "idle": [f"WORKER_{rank}" for rank in idle.split()]}
-    done = change_of(wish, states(*there.split()), set(), (1, 4), ends="any")
+    scale_request = {"workers": workers, "idle": [f"WORKER_{rank}" for rank in idle.split()]}
+    done = change_of(scale_request, states(*there.split()), set(), (1, 4), ends="any")
     assert (done.added, sorted(done.ended)) == (added, [f"WORKER_{rank}" for rank in ended.split()])
 
 
@@ -115,15 +117,15 @@ def test_what_is_done_is_what_main_wishes_within_the_bounds(
 )
 def test_where_only_the_last_ones_can_be_ended_no_others_are(idle: str, there: str, ended: str) -> None:
     """A Job has places for all from the first on: another one's would stay, and cost its quota."""
-    wish = {"workers": 1, "idle": [f"WORKER_{rank}" for rank in idle.split()]}
-    done = change_of(wish, states(*there.split()), set(), (1, 4), ends="last")
+    scale_request = {"workers": 1, "idle": [f"WORKER_{rank}" for rank in idle.split()]}
+    done = change_of(scale_request, states(*there.split()), set(), (1, 4), ends="last")
     assert done == Change(0, tuple(f"WORKER_{rank}" for rank in ended.split()))
 
 
 def test_who_has_been_told_to_end_counts_no_more() -> None:
     """Neither as one that is there, nor is it told again."""
-    wish = {"workers": 2, "idle": ["WORKER_2"]}
-    assert change_of(wish, states("1", "2"), {("WORKER_2", "2")}, (1, 4), ends="any") == Change(added=1)
+    scale_request = {"workers": 2, "idle": ["WORKER_2"]}
+    assert change_of(scale_request, states("1", "2"), {("WORKER_2", "2")}, (1, 4), ends="any") == Change(added=1)
 
 
 def test_a_wish_whose_idle_workers_are_no_names_ends_none() -> None:
@@ -138,10 +140,10 @@ def test_a_wish_whose_idle_workers_are_no_names_ends_none() -> None:
 def test_a_cluster_grows_and_shrinks_as_main_wishes(adapted: Adapted) -> None:
     """One line for each change; nothing is asked for at rest."""
     assert adapted.look() == []
-    adapted.wish(3)
+    adapted.scale_request(3)
     assert adapted.look() == [("start", "WORKER_2", "WORKER_3")]
     assert adapted.look() == []
-    adapted.wish(1, "WORKER_2", "WORKER_3")
+    adapted.scale_request(1, "WORKER_2", "WORKER_3")
     assert adapted.look() == [("end", "WORKER_2", "WORKER_3")]
     assert adapted.look() == []
     adapted.node("WORKER_2", 143)
@@ -152,23 +154,23 @@ def test_a_cluster_grows_and_shrinks_as_main_wishes(adapted: Adapted) -> None:
 
 def test_a_rank_comes_again_whose_worker_was_ended(adapted: Adapted) -> None:
     """It is another life, which may be ended, too."""
-    adapted.wish(2)
+    adapted.scale_request(2)
     adapted.look()
     adapted.node("WORKER_2", None, id=8)
-    adapted.wish(1, "WORKER_2")
+    adapted.scale_request(1, "WORKER_2")
     assert adapted.look() == [("end", "WORKER_2")]
     adapted.node("WORKER_2", 143)
-    adapted.wish(2)
+    adapted.scale_request(2)
     assert adapted.look() == [("start", "WORKER_2")]
     adapted.node("WORKER_2", None, id=9)
-    adapted.wish(1, "WORKER_2")
+    adapted.scale_request(1, "WORKER_2")
     assert adapted.look() == [("end", "WORKER_2")]
 
 
 def test_a_node_that_does_not_end_is_told_again(adapted: Adapted) -> None:
     """The word may have got lost on the way."""
     adapted.node("WORKER_2", None)
-    adapted.wish(1, "WORKER_2")
+    adapted.scale_request(1, "WORKER_2")
     assert adapted.look() == [("end", "WORKER_2")]
     assert adapted.look(after_s=119) == []
     assert adapted.look(after_s=2) == [("end", "WORKER_2")]
@@ -177,7 +179,7 @@ def test_a_node_that_does_not_end_is_told_again(adapted: Adapted) -> None:
 def test_a_refusal_is_told_and_the_next_try_comes_later_each_time(adapted: Adapted) -> None:
     """After 5 s, 10, 20, ... and 10 minutes at most; nothing ends because of it."""
     adapted.starts_nothing("no host for VM.GPU.A10.1")
-    adapted.wish(2)
+    adapted.scale_request(2)
     pauses = []
     adapted.look()
     for _ in range(9):
@@ -197,13 +199,13 @@ def test_a_refusal_is_told_and_the_next_try_comes_later_each_time(adapted: Adapt
 def test_after_a_quiet_time_a_refusal_counts_as_the_first(adapted: Adapted) -> None:
     """The quota may have been full for an hour, long ago."""
     adapted.starts_nothing()
-    adapted.wish(2)
+    adapted.scale_request(2)
     adapted.look()
     adapted.look(after_s=5)
     assert adapted.said[-1].endswith("for 10 s")
-    adapted.wish(1)
+    adapted.scale_request(1)
     adapted.look(after_s=60)
-    adapted.wish(2)
+    adapted.scale_request(2)
     adapted.look()
     assert adapted.said[-1].endswith("for 5 s")
 
@@ -211,7 +213,7 @@ def test_after_a_quiet_time_a_refusal_counts_as_the_first(adapted: Adapted) -> N
 def test_an_end_that_is_refused_is_tried_again_as_late(adapted: Adapted) -> None:
     """It is told once for each try, and not with each look."""
     adapted.node("WORKER_2", None)
-    adapted.wish(1, "WORKER_2")
+    adapted.scale_request(1, "WORKER_2")
     adapted.backend.on["end"] = fail(BackendError("busy"))
     for _ in range(100):
         adapted.look()
@@ -224,15 +226,15 @@ def test_idle_workers_are_ended_during_a_pause(adapted: Adapted) -> None:
     """What costs is not kept because something else was refused."""
     adapted.node("WORKER_2", None)
     adapted.starts_nothing()
-    adapted.wish(3)
+    adapted.scale_request(3)
     adapted.look()
-    adapted.wish(1, "WORKER_2")
+    adapted.scale_request(1, "WORKER_2")
     assert adapted.look() == [("end", "WORKER_2")]
 
 
 def test_a_worker_that_ends_by_itself_is_replaced_and_not_at_once(adapted: Adapted) -> None:
     """One that fails at each start would be started ten times a second."""
-    adapted.wish(2)
+    adapted.scale_request(2)
     adapted.look()
     adapted.node("WORKER_2", 1)
     assert adapted.look() == []
@@ -248,7 +250,7 @@ def test_a_worker_that_ends_by_itself_is_replaced_and_not_at_once(adapted: Adapt
 def test_a_cluster_that_fails_ends_without_a_word_about_its_workers(adapted: Adapted) -> None:
     """They end with its code, which the last line tells."""
     adapted.cluster_dir.publish(STOP, reason="the entry point ended", exit_code=1)
-    adapted.wish(2)
+    adapted.scale_request(2)
     adapted.node("WORKER_1", 1)
     assert adapted.look(after_s=60) == []
     assert adapted.said == []
@@ -258,7 +260,7 @@ def test_a_cluster_that_fails_ends_without_a_word_about_its_workers(adapted: Ada
 def test_workers_whose_cluster_ends_are_not_replaced(adapted: Adapted, code: int) -> None:
     """They end before main has; its `stop` may be seen after that."""
     adapted.node("WORKER_2", None)
-    adapted.wish(2)
+    adapted.scale_request(2)
     adapted.look()
     adapted.node("WORKER_2", code)
     assert adapted.look() == []
@@ -270,7 +272,7 @@ def test_workers_whose_cluster_ends_are_not_replaced(adapted: Adapted, code: int
 def test_one_that_somebody_has_scaled_away_comes_back_where_there_is_work(adapted: Adapted) -> None:
     """Within a few seconds, and without a word: nothing has failed."""
     adapted.node("WORKER_2", None)
-    adapted.wish(2)
+    adapted.scale_request(2)
     adapted.look()
     adapted.node("WORKER_2", 143)
     assert adapted.look() == []
@@ -280,21 +282,21 @@ def test_one_that_somebody_has_scaled_away_comes_back_where_there_is_work(adapte
 @pytest.mark.parametrize("workers", ["3", True, None, 2.0, [3]])
 def test_what_is_no_number_is_no_wish(adapted: Adapted, workers: Any) -> None:
     """A line that main has told without its fields is one, too."""
-    adapted.wish(workers)
+    adapted.scale_request(workers)
     assert adapted.look() == []
 
 
 def test_a_wish_that_somebody_else_has_written_counts_for_nothing(adapted: Adapted) -> None:
     """Whoever can write to the work dir may be more than who launched the cluster."""
-    ClusterDir(adapted.cluster_dir.url, LAUNCH, "another key").publish(WISH, workers=4, idle=[])
+    ClusterDir(adapted.cluster_dir.url, LAUNCH, "another key").publish(SCALE_REQUEST, workers=4, idle=[])
     assert adapted.look() == []
-    assert WISH in adapted.cluster_dir.refused
+    assert SCALE_REQUEST in adapted.cluster_dir.refused
 
 
 def test_a_cluster_without_adapt_is_left_as_it_is(tmp_path: Path, clock: Any) -> None:
     """Whatever is in its work dir, and at no request."""
     adapted = Adapted(tmp_path, clock, adapt="")
-    adapted.wish(3)
+    adapted.scale_request(3)
     adapted.cluster_dir.read = fail(AssertionError())  # type: ignore[method-assign, assignment]
     assert adapted.look() == []
 
@@ -303,7 +305,7 @@ def test_a_cluster_without_adapt_is_left_as_it_is(tmp_path: Path, clock: Any) ->
 def test_storage_is_asked_every_four_seconds(tmp_path: Path, clock: Any) -> None:
     """0.25 requests per second, whatever the size of the cluster; an error is asked again then."""
     adapted = Adapted(tmp_path, clock, url="memory://work/mine")
-    adapted.wish(1)
+    adapted.scale_request(1)
     asked: list[str] = []
     read = adapted.cluster_dir.read
 
@@ -314,7 +316,7 @@ def test_storage_is_asked_every_four_seconds(tmp_path: Path, clock: Any) -> None
     adapted.cluster_dir.read = note  # type: ignore[method-assign, assignment]
     for _ in range(40):
         adapted.look(after_s=1)
-    assert asked == [WISH] * 10
+    assert asked == [SCALE_REQUEST] * 10
 
 
 @pytest.mark.parametrize("adapt", ["", "1:4"])
@@ -327,7 +329,7 @@ def test_main_is_told_whether_somebody_follows(tmp_path: Path, adapt: str) -> No
 
 def test_a_failing_look_leaves_the_follower_alone(adapted: Adapted) -> None:
     """Storage that does not answer is asked again."""
-    adapted.wish(2)
+    adapted.scale_request(2)
     read, adapted.cluster_dir.read = adapted.cluster_dir.read, fail(StorageError("gone"))  # type: ignore[method-assign]
     assert adapted.look() == []
     adapted.cluster_dir.read = read  # type: ignore[method-assign]
@@ -343,22 +345,22 @@ def test_only_a_cluster_that_is_ready_and_goes_on_is_changed(run: Run) -> None:
     run.plan = replace(run.plan, environment={**run.plan.environment, "ADAPT": "1:9"})
     asked: list[list[Any]] = []
 
-    def wish(workers: int) -> None:
+    def scale_request(workers: int) -> None:
         asked.append(run.backend.asked("start"))
-        run.cluster_dir.publish(WISH, workers=workers, idle=[])
+        run.cluster_dir.publish(SCALE_REQUEST, workers=workers, idle=[])
 
     def press_ctrl_c() -> None:
         asked.append(run.backend.asked("start"))
         run.signals.received = 2
 
     code = run.follow(
-        lambda: wish(3),
+        lambda: scale_request(3),
         nothing,
         lambda: asked.append(run.backend.asked("start")),
         lambda: run.cluster_dir.publish("MAIN_ready.json", facts={}),
         nothing,
         press_ctrl_c,
-        lambda: wish(5),
+        lambda: scale_request(5),
         nothing,
         lambda: run.end(143, 143, 143, 143),
     )

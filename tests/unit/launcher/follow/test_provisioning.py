@@ -223,12 +223,12 @@ def test_a_worker_that_ends_well_before_main_has_started_ran_no_agent(run: Run, 
     """An agent waits for main: 78, as where main is faster; also where main has just begun, and ends likewise."""
     wait_for_hosts(run, "MAIN")
     run.backend.on["end"] = lambda: run.node(
-        "MAIN", main, is_waiting=False, never_started=bool(main), has_told=bool(main)
+        "MAIN", main, is_waiting=False, never_started=bool(main), has_reported=bool(main)
     )
     code = follow(run, lambda: run.nodes(WORKER_1=0, WORKER_2=0), nothing)
     stop = run.cluster_dir.read(STOP) or {}
     assert (code, stop["exit_code"], run.calls) == (78, 78, [("end", "MAIN")])
-    assert "WORKER_1 ended with 0 and has told nothing: " in stop["reason"]
+    assert "WORKER_1 ended with 0 and reported nothing: " in stop["reason"]
 
 
 def test_a_main_that_waited_in_vain_has_the_names_of_who_never_started(run: Run) -> None:

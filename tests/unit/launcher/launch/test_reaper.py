@@ -13,7 +13,7 @@ import psutil
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.launcher.launch.reaper import Guard
+from oci_cluster.launcher.launch.reaper import Reaper
 
 COMMON = Path(__file__).resolve().parents[4] / "common"
 PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
@@ -24,7 +24,7 @@ from oci_cluster.launcher.launch import reaper
 reaper.sys = type("", (), {"executable": os.environ["STUB"]})
 os.dup2(1, 9)  # what a guard must not keep open
 os.set_inheritable(9, True)
-guarded = reaper.Guard("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
+guarded = reaper.Reaper("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
 print(guarded._process.pid, flush=True)
 sys.stdin.read(1)
 guarded.dismiss()
@@ -56,7 +56,7 @@ class Launcher:
             start_new_session=True,
         )
         assert self.process.stdout is not None
-        self.guard = psutil.Process(int(self.process.stdout.readline()))
+        self.reaper = psutil.Process(int(self.process.stdout.readline()))
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launch
     """With the verb for it, where the launcher was; a KILL of the whole process group does not reach the guard."""
     os.killpg(launcher.process.pid, signal.SIGKILL)
     out, _ = launcher.process.communicate(timeout=PATIENCE_S)  # the guard keeps no pipe of the launcher's open
-    gone, _ = psutil.wait_procs([launcher.guard], timeout=PATIENCE_S)
+    gone, _ = psutil.wait_procs([launcher.reaper], timeout=PATIENCE_S)
     assert gone
     words, directory, files = launcher.called.read_text().splitlines()
     assert (out, words, directory) == (b"", "-m oci_cluster orphan local mine-1f2e3d4c  ", str(tmp_path))
@@ -78,16 +78,16 @@ def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launch
 def test_a_guard_that_was_dismissed_does_nothing(launcher: Launcher) -> None:
     """Its launcher waits for its end."""
     launcher.process.communicate(b".", timeout=PATIENCE_S)
-    assert (launcher.process.returncode, launcher.guard.is_running(), launcher.called.exists()) == (0, False, False)
+    assert (launcher.process.returncode, launcher.reaper.is_running(), launcher.called.exists()) == (0, False, False)
 
 
 def test_settings_are_handed_on_in_no_word_and_no_variable(tmp_path: Path) -> None:
     """They may be secrets: a guard has them where nobody else can look."""
     launcher = Launcher(tmp_path, {"kubernetes.token": "s3cret"})
-    assert "s3cret" not in f"{launcher.guard.cmdline()} {launcher.guard.environ()}"
+    assert "s3cret" not in f"{launcher.reaper.cmdline()} {launcher.reaper.environ()}"
     launcher.process.kill()
     launcher.process.communicate(timeout=PATIENCE_S)
-    psutil.wait_procs([launcher.guard], timeout=PATIENCE_S)
+    psutil.wait_procs([launcher.reaper], timeout=PATIENCE_S)
     words, _, _, own = launcher.called.read_text().splitlines()
     assert (words.split()[:5], json.loads(own)) == (
         ["-m", "oci_cluster", "orphan", "local", "mine-1f2e3d4c"],
@@ -98,4 +98,4 @@ def test_settings_are_handed_on_in_no_word_and_no_variable(tmp_path: Path) -> No
 def test_more_settings_than_a_pipe_holds_are_refused() -> None:
     """Else the launcher would wait for a reader that is not there yet."""
     with pytest.raises(SettingsError, match=r"settings: they have 60\d+ bytes, 60000 at most"):
-        Guard("local", "mine-1f2e3d4c", own={"A": "x" * 60_000})
+        Reaper("local", "mine-1f2e3d4c", own={"A": "x" * 60_000})

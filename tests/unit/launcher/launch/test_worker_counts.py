@@ -95,7 +95,7 @@ def test_what_another_framework_adapts_to_is_nothing_to_one_that_does_not(checko
     plan = checkout.plan(workers="2")
     assert ("ADAPT" in plan.environment, plan.limits.min_workers) == (False, 2)
     said = refusal(SettingsError, checkout, environment=["ADAPT=1:3"])
-    assert "ADAPT is not for dask, which wishes for no workers; leave it out" in said
+    assert "ADAPT is not for dask, which asks for no workers; leave it out" in said
 
 
 @pytest.mark.parametrize(

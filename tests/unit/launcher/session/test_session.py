@@ -109,7 +109,7 @@ def test_what_a_kind_has_no_use_for_is_refused(desk: Door) -> None:
 def test_where_all_nodes_train_a_session_is_main_alone(desk: Door) -> None:
     (desk.root / "dask" / "settings.env").write_text("GANG=1\n")
     assert planned(desk, "book").node_names == ["MAIN"]
-    assert refused(desk, "book", "--workers", "1").startswith("--workers: a session of dask is main alone")
+    assert refused(desk, "book", "--workers", "1").startswith("--workers: a session of dask has only main")
 
 
 def test_the_users_own_public_keys_may_log_in(desk: Door, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from unit.fake_backend import KEY, LAUNCH, LIMITS, FakeBackend, keep, plan_of
 
-from oci_cluster.backends.base import DirectWay
+from oci_cluster.backends.base import DirectConnection
 from oci_cluster.contract.session import session_token
 from oci_cluster.launcher.connect import connect
 from oci_cluster.launcher.session.session import Door
@@ -66,7 +66,7 @@ class Desk:
 
     def _open(self, is_stopped: Callable[[], bool]) -> Any:
         assert not is_stopped()
-        self.backend.way = lambda *words: DirectWay("127.0.0.1", words[3])  # type: ignore[attr-defined]
+        self.backend.port_forward = lambda *words: DirectConnection("127.0.0.1", words[3])  # type: ignore[attr-defined]
         return self.backend
 
     def serve(self) -> None:

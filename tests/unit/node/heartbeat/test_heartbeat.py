@@ -127,7 +127,7 @@ def test_outage_that_does_not_end_keeps_the_code_too(main: Node, caplog: pytest.
     main.outage(30, FOR_EVER_S)
     main.child_ends(7, at=40)
     assert main.run() == 7
-    assert "the other nodes could not be told" in caplog.text
+    assert "the other nodes could not be informed" in caplog.text
 
 
 def test_storage_that_is_not_there_at_the_start_is_waited_for(main: Node) -> None:

@@ -11,7 +11,7 @@ from unit.fake_cluster import MakeNode, Node
 
 from oci_cluster.contract.names import STOP, config_file, heartbeat_file
 from oci_cluster.errors import StorageError
-from oci_cluster.node.logs.shipper import OwnLog
+from oci_cluster.node.logs.shipper import LogShipper
 from oci_cluster.node.start import MOST_REQUESTS, paced
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -75,7 +75,7 @@ def test_a_larger_cluster_does_not_ask_more(root: Path, workers: int, factor: fl
 def test_logs_of_a_large_cluster_are_written_less_often(nodes: int, young_s: float, later_s: float) -> None:
     """At most 100 parts a second while nodes are young, and 40 later."""
     now = 0.0
-    own = OwnLog("launch", "WORKER_1", nodes=nodes, clock=lambda: now)
+    own = LogShipper("launch", "WORKER_1", nodes=nodes, clock=lambda: now)
     try:
         gaps = []
         for begin in (0.0, 100.0):
@@ -166,7 +166,7 @@ def test_what_comes_nearer_is_looked_for_often_again(make: MakeNode) -> None:
     def missing() -> list[str]:
         return [f"WORKER_{rank}" for rank, comes_at in ((1, 60), (2, 80), (3, 1000)) if main.world.now < comes_at]
 
-    main.agent._pulse.wait_for("the other nodes", poll, missing)
+    main.agent._loop.wait_for("the other nodes", poll, missing)
     gaps = {moment: after - moment for moment, after in itertools.pairwise(looks)}
     assert min(gap for moment, gap in gaps.items() if 30 < moment < 56) > 3.5
     assert min(gap for moment, gap in gaps.items() if 60 <= moment < 66) < 0.3

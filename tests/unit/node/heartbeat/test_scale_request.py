@@ -1,4 +1,4 @@
-"""What the start script on main wishes for, and main passes on: to who follows the cluster, and started none itself."""
+"""Scale requests: what the start script on main asks for, passed on to who follows the cluster."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from unit.fake_cluster import MakeNode, Node, leaves, messages
 
-from oci_cluster.contract.names import WISH, config_file
-from oci_cluster.node.heartbeat.scale_request import parse_wish
+from oci_cluster.contract.names import SCALE_REQUEST, config_file
+from oci_cluster.node.heartbeat.scale_request import parse_scale_request
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 
@@ -22,31 +22,31 @@ def adapts(make: MakeNode, **environ: str) -> Node:
     return main
 
 
-def wishes(main: Node, at: float, *lines: str) -> None:
+def asks(main: Node, at: float, *lines: str) -> None:
     def write() -> None:
-        new = main.node_dir / "wish.new"
+        new = main.node_dir / "scale-request.new"
         new.write_text("".join(f"{line}\n" for line in lines))
-        new.replace(main.node_dir / "wish")
+        new.replace(main.node_dir / "scale-request")
 
     main.world.at(at, write)
 
 
 def passed_on(main: Node) -> dict[str, Any]:
-    found = main.read(WISH)
+    found = main.read(SCALE_REQUEST)
     return {name: found[name] for name in ("workers", "idle") if name in found}
 
 
 def told(caplog: pytest.LogCaptureFixture) -> list[dict[str, Any]]:
     lines = [record.getMessage() for record in caplog.records if record.name == "told"]
-    return [json.loads(line.partition("json ")[2]) for line in lines if line.startswith(f"told {WISH} ")]
+    return [json.loads(line.partition("json ")[2]) for line in lines if line.startswith(f"told {SCALE_REQUEST} ")]
 
 
 def test_a_wish_is_passed_on_when_it_changes(make: MakeNode) -> None:
     """As a signed file of the cluster dir, for who may start nodes; and at rest nothing is asked of storage for it."""
     main = adapts(make)
     requests = main.requests()
-    wishes(main, 10, "workers=3")
-    wishes(main, 60, "workers=1", "idle=WORKER_2", "idle=WORKER_3")
+    asks(main, 10, "workers=3")
+    asks(main, 60, "workers=1", "idle=WORKER_2", "idle=WORKER_3")
     seen = [main.seen_at(moment, lambda: passed_on(main)) for moment in (9, 50, 90)]
     main.child_ends(0, at=100)
     assert main.run() == 0
@@ -55,13 +55,13 @@ def test_a_wish_is_passed_on_when_it_changes(make: MakeNode) -> None:
         {"workers": 3, "idle": []},
         {"workers": 1, "idle": ["WORKER_2", "WORKER_3"]},
     ]
-    assert requests.count(WISH) == 2
+    assert requests.count(SCALE_REQUEST) == 2
 
 
 def test_a_cluster_that_does_not_adapt_has_no_wish(make: MakeNode) -> None:
     """Whatever lies there."""
     main = adapts(make, ADAPT="")
-    wishes(main, 10, "workers=3")
+    asks(main, 10, "workers=3")
     main.child_ends(0, at=50)
     assert main.run() == 0
     assert passed_on(main) == {}
@@ -70,7 +70,7 @@ def test_a_cluster_that_does_not_adapt_has_no_wish(make: MakeNode) -> None:
 def test_before_it_is_ready_a_cluster_wishes_for_nothing(make: MakeNode) -> None:
     """The workers of the launch are still to come."""
     main = make(ADAPT="1:10")
-    wishes(main, 10, "workers=3")
+    asks(main, 10, "workers=3")
     main.world.at(30, (main.node_dir / "ready").touch)
     seen = [main.seen_at(moment, lambda: passed_on(main)) for moment in (29, 40)]
     main.child_ends(0, at=50)
@@ -79,11 +79,11 @@ def test_before_it_is_ready_a_cluster_wishes_for_nothing(make: MakeNode) -> None
 
 
 def test_storage_that_does_not_answer_is_asked_again(make: MakeNode) -> None:
-    """The wish of then is what it gets."""
+    """The request of then is what it gets."""
     main = adapts(make)
     main.outage(5, 30)
-    wishes(main, 10, "workers=3")
-    wishes(main, 25, "workers=4")
+    asks(main, 10, "workers=3")
+    asks(main, 25, "workers=4")
     main.child_ends(0, at=60)
     assert main.run() == 0
     assert passed_on(main)["workers"] == 4
@@ -97,7 +97,7 @@ def test_wishes_are_passed_on_at_a_bounded_rate(
     caplog.set_level(logging.INFO)
     main = adapts(make, POLL_CEILING=ceiling, TERMINATION_LOG=str(tmp_path / "log"))
     for number in range(1000):
-        wishes(main, 1 + number / 10, f"workers={number % 9 + 1}")
+        asks(main, 1 + number / 10, f"workers={number % 9 + 1}")
     main.child_ends(0, at=110)
     assert main.run() == 0
     assert most / 2 < len(told(caplog)) <= most
@@ -105,10 +105,10 @@ def test_wishes_are_passed_on_at_a_bounded_rate(
 
 
 def test_who_reads_mains_log_alone_is_told(make: MakeNode, tmp_path: Any, caplog: pytest.LogCaptureFixture) -> None:
-    """The longest wish there can be fits into a line."""
+    """The longest request there can be fits into a line."""
     caplog.set_level(logging.INFO)
     main = adapts(make, TERMINATION_LOG=str(tmp_path / "log"))
-    wishes(main, 10, "workers=1", *(f"idle=WORKER_{1000000 + number}" for number in range(999)))
+    asks(main, 10, "workers=1", *(f"idle=WORKER_{1000000 + number}" for number in range(999)))
     main.child_ends(0, at=30)
     assert main.run() == 0
     (line,) = told(caplog)
@@ -116,16 +116,16 @@ def test_who_reads_mains_log_alone_is_told(make: MakeNode, tmp_path: Any, caplog
 
 
 @pytest.mark.parametrize(
-    ("lines", "wish"),
+    ("lines", "wanted"),
     [
         (["workers=3"], {"workers": 3, "idle": []}),
         (["workers=99"], {"workers": 10, "idle": []}),
         (["workers=0", "idle=WORKER_7"], {"workers": 2, "idle": ["WORKER_7"]}),
     ],
 )
-def test_a_wish_is_within_the_bounds(lines: list[str], wish: dict[str, Any]) -> None:
+def test_a_wish_is_within_the_bounds(lines: list[str], wanted: dict[str, Any]) -> None:
     """The entry point runs as the same user, and may write there what it likes."""
-    assert parse_wish("\n".join(lines), 2, 10) == wish
+    assert parse_scale_request("\n".join(lines), 2, 10) == wanted
 
 
 @pytest.mark.parametrize(
@@ -133,14 +133,14 @@ def test_a_wish_is_within_the_bounds(lines: list[str], wish: dict[str, Any]) -> 
     ["", "workers=", "workers=x", "workers=-1", "workers", "idle=MAIN", "idle=PS_1", "idle=../x", "stop=1", "\0"],
 )
 def test_what_is_no_wish_is_ignored(make: MakeNode, line: str, caplog: pytest.LogCaptureFixture) -> None:
-    """With a line that says why; the wish before holds."""
+    """With a line that says why; the request before holds."""
     main = adapts(make)
-    wishes(main, 10, "workers=3")
-    wishes(main, 20, *([line] if line else []), *(["workers=4"] if line.startswith("idle") else []))
+    asks(main, 10, "workers=3")
+    asks(main, 20, *([line] if line else []), *(["workers=4"] if line.startswith("idle") else []))
     main.child_ends(0, at=50)
     assert main.run() == 0
     assert passed_on(main)["workers"] == 3
-    assert len(messages(caplog, "the wish of the start script is ignored: ")) == 1
+    assert len(messages(caplog, "the scale request of the start script is ignored: ")) == 1
 
 
 # --- Nobody gives it ------------------------------------------------------------------------------------------------
@@ -150,7 +150,7 @@ def test_a_cluster_that_nobody_follows_says_so_once(make: MakeNode, caplog: pyte
     """With what a person can do."""
     main = adapts(make, FOLLOWED="", CLUSTER_NAME="mine")
     for moment, workers in ((10, 2), (20, 5), (200, 9)):
-        wishes(main, moment, f"workers={workers}")
+        asks(main, moment, f"workers={workers}")
     main.child_ends(0, at=900)
     main.beats("WORKER_1")
     main.beats("WORKER_2")
@@ -171,7 +171,7 @@ def test_workers_that_do_not_come_are_told_of_once(
     main = adapts(make, CLUSTER_NAME="mine")
     for node in ("WORKER_1", "WORKER_2", "WORKER_3"):
         main.beats(node)
-    wishes(main, 10, "workers=3")
+    asks(main, 10, "workers=3")
     if joins_at:
         main.publish(config_file("WORKER_3"), at=joins_at, node="WORKER_3", address="10.0.0.4")
     main.child_ends(0, at=900)
@@ -188,7 +188,7 @@ def test_a_worker_that_has_left_is_not_there(make: MakeNode, caplog: pytest.LogC
     main = adapts(make, FOLLOWED="", CLUSTER_NAME="mine")
     leaves(main, "WORKER_2", 143, 20, failed_at=20)
     main.beats("WORKER_1")
-    wishes(main, 10, "workers=2")
+    asks(main, 10, "workers=2")
     main.child_ends(0, at=100)
     assert main.run() == 0
     assert len(messages(caplog, "workers wanted: 2, there: 1")) == 1

@@ -53,10 +53,10 @@ TOTAL = 200_000_000
 NODE = """
 import logging, subprocess, sys
 from pathlib import Path
-from oci_cluster.node.logs.pump import Relay
+from oci_cluster.node.logs.pump import LogPump
 logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
 bound, stamped = int(sys.argv[1]), Path(sys.argv[2])
-relay = Relay("MAIN", stamped=stamped, max_bytes=bound)
+relay = LogPump("MAIN", stamped=stamped, max_bytes=bound)
 code = subprocess.call([sys.executable, "-c", '''
 import sys
 block = ("x" * 99 + chr(10)) * 10_000

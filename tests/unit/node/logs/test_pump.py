@@ -150,9 +150,9 @@ def test_the_tail_is_bounded() -> None:
 
 PRELUDE = """
 import logging, os, signal, subprocess, sys, time
-from oci_cluster.node.logs.pump import Relay
+from oci_cluster.node.logs.pump import LogPump
 logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(message)s")
-relay = Relay("WORKER_1")
+relay = LogPump("WORKER_1")
 
 def script(text):
     return subprocess.Popen(["sh", "-c", text])
@@ -296,7 +296,7 @@ def test_a_node_whose_log_is_shipped_has_it_in_a_file_too(tmp_path: Path) -> Non
         f"""
 relay.finish()
 from pathlib import Path
-relay = Relay("MAIN", stamped=Path("{tmp_path}/own"))
+relay = LogPump("MAIN", stamped=Path("{tmp_path}/own"))
 signal.signal(signal.SIGTERM, signal.SIG_IGN)
 script("echo one; printf two >&2").wait()
 say("agent")
@@ -323,7 +323,7 @@ def test_a_full_disk_costs_the_file_and_not_the_log() -> None:
     shown = run("""
 relay.finish()
 from pathlib import Path
-relay = Relay("MAIN", stamped=Path("/dev/full"))
+relay = LogPump("MAIN", stamped=Path("/dev/full"))
 script("echo one; echo two").wait()
 relay.finish()
 """)
@@ -355,7 +355,7 @@ relay.finish()
 full = os.open("/dev/full", os.O_WRONLY)
 kept = os.dup(1), os.dup(2)
 os.dup2(full, 1), os.dup2(full, 2)
-relay = Relay("MAIN")
+relay = LogPump("MAIN")
 code = script("echo one && echo two && touch {tmp_path}/went-on; exit 3").wait()
 tail = relay.tail()
 relay.finish()
@@ -373,7 +373,7 @@ out = os.open("{tmp_path}/MAIN.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 os.write(out, b"before\\n")
 os.dup2(out, 1), os.dup2(out, 2)
 from pathlib import Path
-relay = Relay("MAIN", times=Path("{tmp_path}/MAIN.times"))
+relay = LogPump("MAIN", times=Path("{tmp_path}/MAIN.times"))
 script("echo one").wait()
 script("sleep 0.2; printf two").wait()
 relay.finish()

@@ -16,7 +16,7 @@ from oci_cluster.contract.names import exit_file
 from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.errors import NotPermittedError, StorageError
 from oci_cluster.node.agent import Agent
-from oci_cluster.node.logs.shipper import OwnLog
+from oci_cluster.node.logs.shipper import LogShipper
 from oci_cluster.node.start import run_agent
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
@@ -31,7 +31,7 @@ class Place:
         self.cluster_dir = ClusterDir(f"file://{place}/c1", LAUNCH, KEY)
         self.cluster_dir.create()
         self.now = 0.0
-        self.own = OwnLog(LAUNCH, "WORKER_1", clock=lambda: self.now)
+        self.own = LogShipper(LAUNCH, "WORKER_1", clock=lambda: self.now)
         self.written: list[tuple[str, int]] = []
         self.error: Exception | None = None
         self._write = self.cluster_dir.write_bytes
@@ -141,7 +141,7 @@ class FakeLog:
         self.error: Exception | None = None
         self.said_goodbye: list[bool] = []
         self._node = node
-        node.agent._pulse._own_log = self  # type: ignore[assignment]
+        node.agent._loop._log_shipper = self  # type: ignore[assignment]
 
     @property
     def look_at(self) -> float:
@@ -213,24 +213,24 @@ def test_the_logs_of_a_node_are_copied_where_that_is_asked_for(root: Path, monke
     """NODE_LOGS=1: the relay writes to its file, from before the agent adopts anybody."""
     order: list[object] = []
 
-    def own_log(launch_id: str, node: str, *, nodes: int) -> SimpleNamespace:
+    def log_shipper(launch_id: str, node: str, *, nodes: int) -> SimpleNamespace:
         assert nodes == 3
         order.append((launch_id, node))
         return SimpleNamespace(path=root / "own")
 
-    def relay(node: str, *, times: Path | None, stamped: Path | None, max_bytes: int) -> SimpleNamespace:
+    def log_pump(node: str, *, times: Path | None, stamped: Path | None, max_bytes: int) -> SimpleNamespace:
         order.append((node, times, stamped))
         assert max_bytes == 1 << 30
         return SimpleNamespace(finish=lambda: None)
 
     node = Node(root)
-    monkeypatch.setattr("oci_cluster.node.logs.shipper.OwnLog", own_log)
-    monkeypatch.setattr("oci_cluster.node.start.Relay", relay)
+    monkeypatch.setattr("oci_cluster.node.logs.shipper.LogShipper", log_shipper)
+    monkeypatch.setattr("oci_cluster.node.start.LogPump", log_pump)
     monkeypatch.setattr("oci_cluster.contract.settings.config.PROJECT_ROOT", root)
     monkeypatch.setattr("oci_cluster.node.start.read_settings", lambda environ: read_settings(environ, root))
     monkeypatch.setattr("oci_cluster.node.start.Children", lambda: order.append("children"))
     monkeypatch.setattr("oci_cluster.node.start.NodeSignals", lambda **_: node.world)
-    monkeypatch.setattr(Agent, "run", lambda agent: agent._pulse._own_log is not None)
+    monkeypatch.setattr(Agent, "run", lambda agent: agent._loop._log_shipper is not None)
     assert run_agent({**node.environ, "NODE_LOGS": "1"})
     assert order == [(LAUNCH, "MAIN"), ("MAIN", None, root / "own"), "children"]
     order.clear()

@@ -48,7 +48,7 @@ _CLOSE_S = 1.0
 _SEND_BUFFER, _MOST_SENT = 192 << 10, 16 << 10
 
 
-class PodWay:
+class PodPortForward:
     """A way to a port of a node, whose pod may change."""
 
     address = ""

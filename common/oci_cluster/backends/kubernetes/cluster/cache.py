@@ -18,7 +18,7 @@ from oci_cluster.backends.kubernetes.cluster import kueue, requests, states
 from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH, MAX_PREEMPTIONS, PROTOCOL, QUEUE
 from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.contract.files.cluster_dir import MAX_BYTES, OPENERS, SmallFiles
-from oci_cluster.contract.names import LIFE, READY, STOP, WISH, config_file, exit_file, is_node
+from oci_cluster.contract.names import LIFE, READY, SCALE_REQUEST, STOP, config_file, exit_file, is_node
 from oci_cluster.system.text import printable, seconds_since
 
 if TYPE_CHECKING:
@@ -300,7 +300,7 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
 
 # A line of a pod's log that is a file. Who prints one that is not signed tells nothing.
 _TOLD = re.compile(rb"(?:^|\s)told (?P<name>[A-Za-z0-9_.-]{1,100}) (?P<body>\{.*\})\s*$")
-_TOLD_NAMES = {READY, LIFE, STOP, WISH}
+_TOLD_NAMES = {READY, LIFE, STOP, SCALE_REQUEST}
 # Whom a thread asks: a program may have clusters of several Kubernetes, each followed by a thread.
 _here = threading.local()
 

@@ -22,7 +22,7 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.text import span
 
 Object = dict[str, Any]
-Told = Callable[[str, bytes], None]
+OnReport = Callable[[str, bytes], None]
 
 # How many logs are followed at once, main's first: each is a connection. What others print comes when they have ended.
 _AT_ONCE = 64
@@ -43,7 +43,7 @@ _LONGEST = 1 << 20
 class _Reader:
     """Copies the log of one pod with its times: each line once."""
 
-    def __init__(self, service: Service, pod: Object, log: StampedLog, told: Told, *, follow: bool) -> None:
+    def __init__(self, service: Service, pod: Object, log: StampedLog, told: OnReport, *, follow: bool) -> None:
         self._service = service
         self._path = service.path("pods", states.name_of(pod), sub="log")
         self._log = log
@@ -156,7 +156,7 @@ class PodLogs:
         directory: Path,
         *,
         follow: bool,
-        told: Told = lambda _name, _body: None,
+        told: OnReport = lambda _name, _body: None,
     ) -> None:
         self.directory = directory
         self._service = service

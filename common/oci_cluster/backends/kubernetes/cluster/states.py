@@ -167,17 +167,12 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Col
         limits = limits_of(environment, root / parse_name(cluster.framework))
         nodes = [node_of(index, environment) for index in range(size_of(job))]
     except (ValueError, SettingsError) as error:
-        raise LostPlanError(f"the Job {cluster.handle} does not tell what was launched: {printable(error)}") from error
+        raise LostPlanError(f"the Job {cluster.handle} does not say what was launched: {printable(error)}") from error
     work_dir = environment.get("WORK_DIR", "")
     if is_stored(work_dir):
         told_work_dir.checked(work_dir, own, f"the Job {cluster.handle}")
     return Plan(
-        name=cluster.name,
-        launch_id=cluster.launch_id,
-        framework=cluster.framework,
-        backend=cluster.backend,
-        created=cluster.created,
-        project=cluster.project,
+        **cluster.head,
         nodes=tuple(nodes),
         environment={**environment, "LAUNCH_KEY": launch_key},
         settings={},
@@ -449,8 +444,10 @@ def _ended(ended: Mapping[str, Any], pod: Object, there: NodeState, *, is_asked:
         text = printable(ended.get("message") or "")
         return replace(there, state=State.FAILED, exit_code=int(ExitCode.UNAVAILABLE), never_started=True, details=text)
     words = str(ended.get("message") or "").splitlines()
-    has_told = any(line.startswith(f"{exit_file(there.node)} ") for line in words)
-    return replace(there, state=State.of_exit_code(code), exit_code=code, cause=cause, details=cause, has_told=has_told)
+    has_reported = any(line.startswith(f"{exit_file(there.node)} ") for line in words)
+    return replace(
+        there, state=State.of_exit_code(code), exit_code=code, cause=cause, details=cause, has_reported=has_reported
+    )
 
 
 def _pending(pod: Object, there: NodeState) -> NodeState:

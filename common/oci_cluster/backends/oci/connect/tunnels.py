@@ -28,13 +28,13 @@ import oci_cluster
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci.connect import http_proxy
 from oci_cluster.backends.oci.connect.bastion import Session, Sessions
-from oci_cluster.backends.oci.settings import Jump, way_settings
+from oci_cluster.backends.oci.settings import Jump, tunnel_settings
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError, StoppedError
 from oci_cluster.system.console import Say
-from oci_cluster.system.reaper import ProcessGuard
+from oci_cluster.system.reaper import ProcessReaper
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service
@@ -85,34 +85,34 @@ class Asker:
     sleep: Callable[[float], None] = time.sleep
 
 
-def open_way(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -> SshWay:
+def open_tunnel(cluster: Cluster, plan: Plan, node: str, port: int, asker: Asker) -> SshTunnel:
     """Return an open way to *port* of *node*.
 
     Raises:
         SettingsError: no bastion or host is named, or there is no ssh on this machine.
         ClusterError: there is no way; says why, and the next step.
     """
-    chosen = way_settings(asker.given)
+    chosen = tunnel_settings(asker.given)
     program()
     asker.open_service()  # which leads to the bucket, too
     told = ClusterDir(plan.url, cluster.launch_id, plan.launch_key).read(config_file(node))
-    return way_to(chosen, address_of(node, told), port, f"{cluster.name}-{cluster.launch_id[:8]}", asker)
+    return tunnel_to(chosen, address_of(node, told), port, f"{cluster.name}-{cluster.launch_id[:8]}", asker)
 
 
-def way_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshWay:
+def tunnel_to(chosen: Jump | str, address: str, port: int, whose: str, asker: Asker) -> SshTunnel:
     """Return an open way to *port* of *address*; *whose* is in sessions' names."""
     service = asker.open_service()
-    way: SshWay
+    tunnel: SshTunnel
     if isinstance(chosen, Jump):
-        way = JumpWay(chosen, Place(service.environ, address, port), asker)
+        tunnel = JumpTunnel(chosen, Place(service.environ, address, port), asker)
     else:
         name = f"oci-cluster-{whose}-{secrets.token_hex(4)}"
         sessions = Sessions(service, chosen, name, clock=asker.clock, sleep=asker.sleep)
         sessions.check()
         asker.say(f"making a session of the bastion to {address}:{port}, which may take a minute")
-        way = BastionWay(sessions, Place(service.environ, address, port, chosen, name), asker)
-    way.open()
-    return way
+        tunnel = BastionTunnel(sessions, Place(service.environ, address, port, chosen, name), asker)
+    tunnel.open()
+    return tunnel
 
 
 def address_of(node: str, told: Mapping[str, Any] | None) -> str:
@@ -130,7 +130,7 @@ def address_of(node: str, told: Mapping[str, Any] | None) -> str:
 # --- Ways -----------------------------------------------------------------------------------------------------------
 
 
-class SshWay:
+class SshTunnel:
     """A way whose line is replaced in time; open connections stay on theirs."""
 
     address = ""
@@ -283,7 +283,7 @@ def _has_bytes(connection: socket.socket) -> bool:
         return False
 
 
-class JumpWay(SshWay):
+class JumpTunnel(SshTunnel):
     """A way through a host of the user's, by the user's ssh configuration."""
 
     def __init__(self, jump: Jump, place: Place, asker: Asker) -> None:
@@ -309,7 +309,7 @@ class JumpWay(SshWay):
         self._place.close(is_done=is_quiet)
 
 
-class BastionWay(SshWay):
+class BastionTunnel(SshTunnel):
     """A way through an OCI Bastion, with sessions that nobody else uses."""
 
     def __init__(self, sessions: Sessions, place: Place, asker: Asker) -> None:
@@ -489,7 +489,7 @@ class Place:
         self._numbers = itertools.count(1)
         root = str(Path(oci_cluster.__file__).resolve().parents[1])
         try:
-            self._guard = ProcessGuard(_GUARD, [root, str(self.directory), *bastion], environ)
+            self._reaper = ProcessReaper(_GUARD, [root, str(self.directory), *bastion], environ)
         except OSError as error:
             shutil.rmtree(self.directory)
             raise BackendError(f"no further process can be started on this machine: {error}") from error
@@ -497,11 +497,11 @@ class Place:
     def tunnel(self, command: list[str]) -> Tunnel:
         """Start ssh by *command*; it ends with this process."""
         path = self.directory / f"{next(self._numbers)}"
-        return Tunnel(self._guard, command, path, self.address, self.port)
+        return Tunnel(self._reaper, command, path, self.address, self.port)
 
     def close(self, *, is_done: bool) -> None:
         """Let the guard go and remove the directory; not *is_done*: the guard cleans up."""
-        self._guard.dismiss(is_done=is_done)
+        self._reaper.dismiss(is_done=is_done)
         if is_done:
             shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -509,7 +509,7 @@ class Place:
 class Tunnel:
     """An ssh from a socket at *path* to a port of a node."""
 
-    def __init__(self, guard: ProcessGuard, command: Sequence[str], path: Path, address: str, port: int) -> None:
+    def __init__(self, reaper: ProcessReaper, command: Sequence[str], path: Path, address: str, port: int) -> None:
         self.path = path
         #: When another one should take over, by the way's clock.
         self.renew_at = math.inf
@@ -520,7 +520,7 @@ class Tunnel:
         program_path, *words = command
         forward = [program_path, "-N", "-T", "-L", f"{path}:{inside}:{port}", *words]
         try:
-            self._pid = guard.start(forward, os.environ, str(self._errors))
+            self._pid = reaper.start(forward, os.environ, str(self._errors))
         except OSError as error:
             raise BackendError(f"ssh could not be started: {error}") from error
         self._is_running = True

@@ -122,12 +122,7 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
         raise UsageError(f"{problem}: {printable(error)}") from error
     log_group = getattr(getattr(job, "job_log_configuration_details", None), "log_group_id", None)
     return Plan(
-        name=cluster.name,
-        launch_id=cluster.launch_id,
-        framework=cluster.framework,
-        backend=cluster.backend,
-        created=cluster.created,
-        project=cluster.project,
+        **cluster.head,
         nodes=(
             Node("MAIN", 0),
             *(Node("WORKER", rank) for rank in range(1, workers + 1)),

@@ -23,7 +23,7 @@ from unit.backends.kubernetes.api.test_access import kubeconfig
 from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_forwarder import FakeForwarder
 
-from oci_cluster.backends.base import Way
+from oci_cluster.backends.base import PortForward
 from oci_cluster.backends.kubernetes.api import port_forward as module
 from oci_cluster.backends.kubernetes.api.access import open_access
 from oci_cluster.backends.kubernetes.api.port_forward import PortLine, open_line
@@ -55,8 +55,8 @@ def cluster(place: KubernetesPlace, forwarder: FakeForwarder) -> Cluster:
     return place.lifecycle.launch(backend.place(place.plan("mine", 2)))
 
 
-def way_to(place: KubernetesPlace, cluster: Cluster, port: int, node: str = "WORKER_1") -> Way:
-    return place.backend.way(cluster, place.backend.load(cluster), node, port, place.said.append)
+def tunnel_to(place: KubernetesPlace, cluster: Cluster, port: int, node: str = "WORKER_1") -> PortForward:
+    return place.backend.port_forward(cluster, place.backend.load(cluster), node, port, place.said.append)
 
 
 def free_port() -> int:
@@ -68,9 +68,9 @@ def test_bytes_go_both_ways_unchanged(place: KubernetesPlace, forwarder: FakeFor
     """Of more than all buffers on the way hold; by the pod that the node is."""
     data = os.urandom(8_000_000)
     with serving(echo) as port:
-        way = way_to(place, cluster, port)
-        assert way.address == ""
-        assert send_and_read(way.dial, data) == data
+        tunnel = tunnel_to(place, cluster, port)
+        assert tunnel.address == ""
+        assert send_and_read(tunnel.dial, data) == data
         pod = place.fake.pods()["WORKER_1"]["metadata"]["name"]
         assert forwarder.asked[-1][0] == f"/api/v1/namespaces/default/pods/{pod}/portforward?ports={port}"
 
@@ -78,41 +78,41 @@ def test_bytes_go_both_ways_unchanged(place: KubernetesPlace, forwarder: FakeFor
 def test_the_servers_end_is_the_connections(place: KubernetesPlace, cluster: Cluster) -> None:
     """With all that it has sent before."""
     with serving(lambda connection: connection.sendall(b"x" * 500_000)) as port:
-        assert send_and_read(way_to(place, cluster, port).dial, b"") == b"x" * 500_000
+        assert send_and_read(tunnel_to(place, cluster, port).dial, b"") == b"x" * 500_000
 
 
 def test_connections_at_once(place: KubernetesPlace, cluster: Cluster) -> None:
     with serving(echo) as port:
-        assert many_at_once(way_to(place, cluster, port).dial, 20) == 20
+        assert many_at_once(tunnel_to(place, cluster, port).dial, 20) == 20
 
 
 def test_nobody_listens(place: KubernetesPlace, forwarder: FakeForwarder, cluster: Cluster) -> None:
     """In the kubelet's words; who listens later is reached, and who has listened before is missed."""
     port = free_port()
-    way = way_to(place, cluster, port)
+    tunnel = tunnel_to(place, cluster, port)
     with pytest.raises(BackendError, match=f"nobody listens on port {port} of WORKER_1.*error forwarding.*refused"):
-        way.dial()
+        tunnel.dial()
     with serving(echo) as port:
-        way = way_to(place, cluster, port)
-        assert send_and_read(way.dial, b"1") == b"1"
-        assert send_and_read(way.dial, b"2") == b"2"
-    with way.dial() as connection:  # who has answered before is not watched
+        tunnel = tunnel_to(place, cluster, port)
+        assert send_and_read(tunnel.dial, b"1") == b"1"
+        assert send_and_read(tunnel.dial, b"2") == b"2"
+    with tunnel.dial() as connection:  # who has answered before is not watched
         assert read_all(connection) == b""
     with pytest.raises(BackendError, match="nobody listens"):
-        way.dial()
+        tunnel.dial()
 
 
 def test_a_line_that_is_cut_costs_its_own_connection(
     place: KubernetesPlace, forwarder: FakeForwarder, cluster: Cluster
 ) -> None:
     with serving(echo) as port:
-        way = way_to(place, cluster, port)
-        with way.dial() as connection:
+        tunnel = tunnel_to(place, cluster, port)
+        with tunnel.dial() as connection:
             connection.sendall(b"x")
             assert connection.recv(1) == b"x"
             forwarder.cut()
             assert read_all(connection) == b""
-        assert echoed(way.dial, b"again") == b"again"
+        assert echoed(tunnel.dial, b"again") == b"again"
 
 
 def test_a_pod_that_took_the_place_of_another_is_found(
@@ -120,29 +120,29 @@ def test_a_pod_that_took_the_place_of_another_is_found(
 ) -> None:
     """By its index; while there is none, that is said. Anybody may copy labels: the Job's own pods count."""
     with serving(echo) as port:
-        way = way_to(place, cluster, port)
+        tunnel = tunnel_to(place, cluster, port)
         pods = place.fake.objects["pods"]
         name = place.fake.pods()["WORKER_1"]["metadata"]["name"]
         pod = pods.pop(name)
         strange = {**pod, "metadata": {**pod["metadata"], "name": "strange", "ownerReferences": [{"uid": "x"}]}}
         pods["strange"] = strange
         with pytest.raises(BackendError, match="WORKER_1 has no pod that runs: there is none"):
-            way.dial()
+            tunnel.dial()
         pods["waits"] = {**pod, "metadata": {**pod["metadata"], "name": "waits"}, "status": {"phase": "Pending"}}
         with pytest.raises(BackendError, match="WORKER_1 has no pod that runs: waits is Pending"):
-            way.dial()
+            tunnel.dial()
         later = {**pod["metadata"], "name": "later", "creationTimestamp": "2026-01-01T01:00:00Z"}
         going = {**later, "name": "going", "creationTimestamp": "2026-01-01T02:00:00Z", "deletionTimestamp": "now"}
         pods |= {name: pod, "later": {**pod, "metadata": later}, "going": {**pod, "metadata": going}}
-        assert send_and_read(way.dial, b"x") == b"x"
+        assert send_and_read(tunnel.dial, b"x") == b"x"
         assert "/pods/later/portforward" in forwarder.asked[-1][0]
 
 
 def test_a_cluster_that_has_ended(place: KubernetesPlace, cluster: Cluster) -> None:
-    way = way_to(place, cluster, 80)
+    tunnel = tunnel_to(place, cluster, 80)
     place.backend.remove(cluster, place.said.append)
     with pytest.raises(BackendError, match="has no pod that runs"):
-        way.dial()
+        tunnel.dial()
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_what_the_api_refuses(
     """Told with what to do; 1.36 says nothing where `create` alone is missing."""
     forwarder.refusals.append(refusal)
     with pytest.raises(type(expected), match=str(expected)):
-        way_to(place, cluster, 80, "MAIN").dial()
+        tunnel_to(place, cluster, 80, "MAIN").dial()
 
 
 def test_what_gets_no_answer_is_asked_once_more(
@@ -172,16 +172,16 @@ def test_what_gets_no_answer_is_asked_once_more(
 ) -> None:
     """And no third time. What is refused is not."""
     with serving(echo) as port:
-        way = way_to(place, cluster, port)
+        tunnel = tunnel_to(place, cluster, port)
         forwarder.drops = 1
-        assert send_and_read(way.dial, b"x") == b"x"
+        assert send_and_read(tunnel.dial, b"x") == b"x"
         forwarder.drops = 2
         with pytest.raises(BackendError, match="did not answer GET"):
-            way.dial()
+            tunnel.dial()
         assert len(forwarder.asked) == 4
         forwarder.refusals.append((503, ""))
         with pytest.raises(BackendError, match="503"):
-            way.dial()
+            tunnel.dial()
         assert len(forwarder.asked) == 5
 
 
@@ -189,7 +189,7 @@ def test_an_api_that_does_not_answer(place: KubernetesPlace, cluster: Cluster) -
     place.server = f"http://127.0.0.1:{free_port()}"
     backend = place.another()
     with pytest.raises(BackendError, match=r"Kubernetes did not answer GET .*portforward"):
-        backend.way(cluster, backend.load(cluster), "MAIN", 80, place.said.append).dial()
+        backend.port_forward(cluster, backend.load(cluster), "MAIN", 80, place.said.append).dial()
 
 
 def test_a_closed_socket_and_a_closed_way_end_the_connection(
@@ -198,10 +198,10 @@ def test_a_closed_socket_and_a_closed_way_end_the_connection(
     """Of a server that says nothing, too."""
     is_over, before = threading.Event(), threading.active_count()
     with serving(lambda _: is_over.wait(600) and None) as port:
-        way = way_to(place, cluster, port)
-        way.dial().close()
-        with way.dial() as connection:
-            way.close()
+        tunnel = tunnel_to(place, cluster, port)
+        tunnel.dial().close()
+        with tunnel.dial() as connection:
+            tunnel.close()
             assert read_all(connection) == b""
         is_over.set()
     deadline = time.monotonic() + 30

@@ -214,6 +214,6 @@ def test_a_work_dir_of_anybodys_job_is_not_opened(place: KubernetesPlace, url: s
         if variable["name"] == "WORK_DIR":
             variable["value"] = url
     other = place.make()
-    with pytest.raises(LostPlanError, match="that is not opened unasked"):
+    with pytest.raises(LostPlanError, match="that is not opened without being asked"):
         other.load(cluster)
     assert [state.node for state in other.states([cluster])[cluster.launch_id]] == ["MAIN", "WORKER_1"]

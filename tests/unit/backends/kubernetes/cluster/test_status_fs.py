@@ -19,7 +19,7 @@ from oci_cluster.contract.files.cluster_dir import OPENERS, SmallFiles
         (b'2026-01-01T00:00:00.5Z told stop {"a": 1}\n', ("stop", b'{"a": 1}')),
         (b'told WORKER_1_exit.json {"a": 1}', None),
         (b'told ../../etc {"a": 1}', None),
-        (b'told MAIN_wish.json {"a": 1}', ("MAIN_wish.json", b'{"a": 1}')),
+        (b'told MAIN_scale_request.json {"a": 1}', ("MAIN_scale_request.json", b'{"a": 1}')),
         (b"she told me {so}", None),
         (b"told stop nothing", None),
         (b'untold stop {"a": 1}', None),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from oci_cluster.backends.oci.connect.tunnels import Asker, SshWay, Tunnel
+from oci_cluster.backends.oci.connect.tunnels import Asker, SshTunnel, Tunnel
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, StoppedError
 
 
@@ -47,7 +47,7 @@ class FakeLine(Tunnel):
             far.close()
 
 
-class FakeWay(SshWay):
+class FakeWay(SshTunnel):
     """A way whose lines are given."""
 
     def __init__(self) -> None:
@@ -78,145 +78,145 @@ class FakeWay(SshWay):
 
 
 def opened(*lines: FakeLine | BaseException) -> FakeWay:
-    way = FakeWay()
-    way.coming = list(lines)
-    way.open()
-    return way
+    tunnel = FakeWay()
+    tunnel.coming = list(lines)
+    tunnel.open()
+    return tunnel
 
 
 def test_a_line_that_holds_is_left_alone() -> None:
-    way = opened(FakeLine(renew_at=100))
-    way.now = 99.9
-    way.tend()
-    assert way.olds == [None]
-    way.close()
+    tunnel = opened(FakeLine(renew_at=100))
+    tunnel.now = 99.9
+    tunnel.tend()
+    assert tunnel.olds == [None]
+    tunnel.close()
 
 
 def test_before_its_end_a_line_is_replaced_and_goes_on_for_its_connections() -> None:
     first, second = FakeLine(renew_at=100), FakeLine(renew_at=200)
-    way = opened(first, second)
-    with way.dial() as old:
+    tunnel = opened(first, second)
+    with tunnel.dial() as old:
         assert old.recv(2) == b"hi"
-        way.now = 100
-        way.tend()
+        tunnel.now = 100
+        tunnel.tend()
         assert not first.is_closed
         first.far_ends[0].sendall(b"on")
         assert old.recv(2) == b"on"
-        with way.dial():
+        with tunnel.dial():
             assert len(second.far_ends) == 1
         first.runs = False  # its session is over
-        way.tend()
+        tunnel.tend()
         assert first.is_closed
-        assert way.ended == [first]
-        assert way.said == []
-    way.close()
+        assert tunnel.ended == [first]
+        assert tunnel.said == []
+    tunnel.close()
 
 
 def test_a_line_that_is_lost_is_made_again_at_once() -> None:
     first, second = FakeLine(renew_at=100), FakeLine(renew_at=200)
-    way = opened(first, second)
+    tunnel = opened(first, second)
     first.runs = False
-    way.tend()
-    assert way.olds == [None, first]
-    assert way.ended == [first]
-    assert way.said == ["the way to the node was cut, and is there again"]
-    with way.dial():
+    tunnel.tend()
+    assert tunnel.olds == [None, first]
+    assert tunnel.ended == [first]
+    assert tunnel.said == ["the way to the node was cut, and is there again"]
+    with tunnel.dial():
         assert len(second.far_ends) == 1
-    way.close()
+    tunnel.close()
 
 
 def test_what_cannot_be_made_again_is_said_once_and_tried_after_growing_pauses() -> None:
     first = FakeLine(renew_at=100)
     failures = [BackendError("no way") for _ in range(5)]
-    way = opened(first, *failures, FakeLine(renew_at=500))
+    tunnel = opened(first, *failures, FakeLine(renew_at=500))
     first.runs = False
     tries = []
     for tenth in range(1000):
-        way.now = tenth / 10
-        before = len(way.olds)
-        way.tend()
-        if len(way.olds) > before:
-            tries.append(way.now)
+        tunnel.now = tenth / 10
+        before = len(tunnel.olds)
+        tunnel.tend()
+        if len(tunnel.olds) > before:
+            tries.append(tunnel.now)
     pauses = [round(later - sooner) for sooner, later in itertools.pairwise(tries)]
     assert pauses == [1, 2, 4, 8, 16]
-    assert way.said == ["no way; tried again in 1 s", "the way to the node was cut, and is there again"]
-    way.close()
+    assert tunnel.said == ["no way; tried again in 1 s", "the way to the node was cut, and is there again"]
+    tunnel.close()
 
 
 def test_while_there_is_no_way_a_connection_is_refused_with_the_reason() -> None:
     first = FakeLine(renew_at=100)
-    way = opened(first, NotPermittedError("not any more"))
+    tunnel = opened(first, NotPermittedError("not any more"))
     first.runs = False
-    way.tend()
+    tunnel.tend()
     with pytest.raises(NotPermittedError, match="not any more"):
-        way.dial()
-    way.close()
+        tunnel.dial()
+    tunnel.close()
 
 
 def test_a_renewal_that_fails_leaves_the_line_that_is_there() -> None:
     first = FakeLine(renew_at=100)
-    way = opened(first, BackendError("full"), FakeLine(renew_at=500))
-    way.now = 100
-    way.tend()
-    assert way.said == ["full; tried again in 1 s"]
-    with way.dial():
+    tunnel = opened(first, BackendError("full"), FakeLine(renew_at=500))
+    tunnel.now = 100
+    tunnel.tend()
+    assert tunnel.said == ["full; tried again in 1 s"]
+    with tunnel.dial():
         assert len(first.far_ends) == 1
-    way.now = 101
-    way.tend()
+    tunnel.now = 101
+    tunnel.tend()
     assert not first.is_closed
-    way.close()
+    tunnel.close()
 
 
 def test_a_connection_waits_while_the_line_is_made_again() -> None:
     first, second = FakeLine(renew_at=100), FakeLine(renew_at=200)
-    way = opened(first, second)
+    tunnel = opened(first, second)
     first.runs = False
-    tending = threading.Timer(0.1, way.tend)
+    tending = threading.Timer(0.1, tunnel.tend)
     tending.start()
-    with way.dial():
+    with tunnel.dial():
         assert len(second.far_ends) == 1
     tending.join()
-    way.close()
+    tunnel.close()
 
 
 def test_a_first_connection_that_ends_at_once_means_that_nobody_listens() -> None:
     line = FakeLine(renew_at=100, answers=False)
-    way = opened(line)
+    tunnel = opened(line)
     with pytest.raises(BackendError, match="nobody listens on that port"):
-        way.dial()
+        tunnel.dial()
     line.answers = True
-    with way.dial() as connection:
+    with tunnel.dial() as connection:
         assert connection.recv(2) == b"hi"
     line.answers = False
-    with way.dial() as connection:  # there was somebody: this is no answer of the way's
+    with tunnel.dial() as connection:  # there was somebody: this is no answer of the way's
         assert connection.recv(2) == b""
-    way.close()
+    tunnel.close()
 
 
 def test_the_end_closes_all_lines_and_is_once() -> None:
     first, second = FakeLine(renew_at=100), FakeLine(renew_at=200)
-    way = opened(first, second)
-    way.now = 100
-    way.tend()
-    way.close()
-    way.close()
-    assert (first.is_closed, second.is_closed, way.rest) == (True, True, [True])
+    tunnel = opened(first, second)
+    tunnel.now = 100
+    tunnel.tend()
+    tunnel.close()
+    tunnel.close()
+    assert (first.is_closed, second.is_closed, tunnel.rest) == (True, True, [True])
     with pytest.raises(BackendError, match="is closed"):
-        way.dial()
+        tunnel.dial()
 
 
 def test_a_first_line_that_cannot_be_made_leaves_nothing() -> None:
-    way = FakeWay()
-    way.coming = [BackendError("no")]
+    tunnel = FakeWay()
+    tunnel.coming = [BackendError("no")]
     with pytest.raises(ClusterError, match="no"):
-        way.open()
-    assert way.rest == [True]
+        tunnel.open()
+    assert tunnel.rest == [True]
 
 
 def test_nothing_is_said_of_a_line_that_is_not_wanted_any_more() -> None:
     first = FakeLine(renew_at=100)
-    way = opened(first, StoppedError("stopped"))
+    tunnel = opened(first, StoppedError("stopped"))
     first.runs = False
-    way.tend()
-    assert way.said == []
-    way.close()
+    tunnel.tend()
+    assert tunnel.said == []
+    tunnel.close()

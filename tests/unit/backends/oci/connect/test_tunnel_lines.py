@@ -117,23 +117,23 @@ class Table:
                 connection.sendall(b"hello")
                 connection.close()
 
-    def through_bastion(self) -> tunnels.BastionWay:
+    def through_bastion(self) -> tunnels.BastionTunnel:
         """Return a way through sessions, which nobody but the test looks after."""
         place = tunnels.Place(dict(os.environ), "127.0.0.1", self.port)
-        way = tunnels.BastionWay(self.sessions, place, self.asker)  # type: ignore[arg-type]
-        way._tend = lambda: None  # type: ignore[method-assign]
-        way._thread = threading.Thread(target=way._tend)
-        self.opened.append(way)
-        way.open()
-        return way
+        tunnel = tunnels.BastionTunnel(self.sessions, place, self.asker)  # type: ignore[arg-type]
+        tunnel._tend = lambda: None  # type: ignore[method-assign]
+        tunnel._thread = threading.Thread(target=tunnel._tend)
+        self.opened.append(tunnel)
+        tunnel.open()
+        return tunnel
 
-    def greeting(self, way: Any) -> bytes:
-        with way.dial() as connection:
+    def greeting(self, tunnel: Any) -> bytes:
+        with tunnel.dial() as connection:
             return bytes(connection.recv(5))
 
     def close(self) -> None:
-        for way in self.opened:
-            way.close()
+        for tunnel in self.opened:
+            tunnel.close()
         self._server.close()
 
 
@@ -152,21 +152,21 @@ def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
 
 
 def test_a_host_of_the_users_leads_to_the_node_and_leaves_nothing(table: Table) -> None:
-    way = tunnels.way_to(Jump("me", "jump", 2222), "127.0.0.1", table.port, "mine-1f2e3d4c", table.asker)
-    assert isinstance(way, tunnels.JumpWay)
-    directory = way._place.directory
+    tunnel = tunnels.tunnel_to(Jump("me", "jump", 2222), "127.0.0.1", table.port, "mine-1f2e3d4c", table.asker)
+    assert isinstance(tunnel, tunnels.JumpTunnel)
+    directory = tunnel._place.directory
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
-    assert [table.greeting(way) for _ in range(2)] == [b"hello"] * 2
-    way.close()
+    assert [table.greeting(tunnel) for _ in range(2)] == [b"hello"] * 2
+    tunnel.close()
     assert not directory.exists()
     with pytest.raises(BackendError, match="the way to the node is closed"):
-        way.dial()
+        tunnel.dial()
 
 
 def test_a_host_that_lets_nobody_in_is_named_with_what_must_work(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PLAYED_SSH", "me@jump: Permission denied (publickey).")
     with pytest.raises(ClusterError, match=r"Permission denied .*'ssh -o BatchMode=yes -p 2222 me@jump' must log in"):
-        tunnels.way_to(Jump("me", "jump", 2222), "127.0.0.1", table.port, "mine", table.asker)
+        tunnels.tunnel_to(Jump("me", "jump", 2222), "127.0.0.1", table.port, "mine", table.asker)
 
 
 def test_the_address_comes_from_the_cluster_dir(table: Table) -> None:
@@ -174,41 +174,41 @@ def test_the_address_comes_from_the_cluster_dir(table: Table) -> None:
     plan = plan_of(table.place)
     cluster = keep(table.place, plan)
     with pytest.raises(BackendError, match="MAIN has not told its address yet"):
-        tunnels.open_way(cluster, plan, "MAIN", table.port, table.asker)
+        tunnels.open_tunnel(cluster, plan, "MAIN", table.port, table.asker)
     told = {"node": "MAIN", "rank": 0, "address": "127.0.0.1", "facts": {}, "attempt": 0}
     ClusterDir(plan.url, LAUNCH, KEY).publish("MAIN_config.json", **told)
-    way = tunnels.open_way(cluster, plan, "MAIN", table.port, table.asker)
-    assert table.greeting(way) == b"hello"
-    way.close()
+    tunnel = tunnels.open_tunnel(cluster, plan, "MAIN", table.port, table.asker)
+    assert table.greeting(tunnel) == b"hello"
+    tunnel.close()
 
 
 def test_a_session_is_made_with_a_key_of_its_own_and_deleted(table: Table) -> None:
-    way = table.through_bastion()
-    assert table.greeting(way) == b"hello"
+    tunnel = table.through_bastion()
+    assert table.greeting(tunnel) == b"hello"
     assert table.sessions.asked == [("127.0.0.1", table.port)]
     assert table.sessions.active["session-1"].startswith("ssh-ed25519 ")
-    known = way._place.directory / "known_hosts"
+    known = tunnel._place.directory / "known_hosts"
     assert known.read_text() == "host.bastion.example ssh-ed25519 AAAA\n"
-    way.close()
+    tunnel.close()
     assert (table.sessions.active, set(table.sessions.deleted)) == ({}, {"session-1"})
     assert not known.parent.exists()
 
 
 def test_a_session_is_renewed_before_its_end_and_the_old_one_goes_on(table: Table) -> None:
-    way = table.through_bastion()
-    old = way.dial()
+    tunnel = table.through_bastion()
+    old = tunnel.dial()
     table.now += 10800 - 299
-    way.tend()
+    tunnel.tend()
     assert list(table.sessions.active) == ["session-1", "session-2"]
-    assert (old.recv(5), table.greeting(way)) == (b"hello", b"hello")
+    assert (old.recv(5), table.greeting(tunnel)) == (b"hello", b"hello")
     old.close()
     table.now += 1
-    way.tend()
+    tunnel.tend()
     assert len(table.sessions.asked) == 2
 
 
-def kill_ssh(way: tunnels.BastionWay) -> None:
-    line: Any = way._line
+def kill_ssh(tunnel: tunnels.BastionTunnel) -> None:
+    line: Any = tunnel._line
     tunnel = line.is_running.__self__
     os.kill(tunnel._pid, signal.SIGKILL)
     wait_until(lambda: not line.is_running(), "the end of ssh")
@@ -216,14 +216,18 @@ def kill_ssh(way: tunnels.BastionWay) -> None:
 
 
 def test_an_ssh_that_ends_is_started_again_in_its_session_while_that_lives(table: Table) -> None:
-    way = table.through_bastion()
-    kill_ssh(way)
-    way.tend()
-    assert (table.greeting(way), list(table.sessions.active), table.sessions.deleted) == (b"hello", ["session-1"], [])
+    tunnel = table.through_bastion()
+    kill_ssh(tunnel)
+    tunnel.tend()
+    assert (table.greeting(tunnel), list(table.sessions.active), table.sessions.deleted) == (
+        b"hello",
+        ["session-1"],
+        [],
+    )
     table.sessions.active.clear()
-    kill_ssh(way)
-    way.tend()
-    assert (table.greeting(way), list(table.sessions.active)) == (b"hello", ["session-2"])
+    kill_ssh(tunnel)
+    tunnel.tend()
+    assert (table.greeting(tunnel), list(table.sessions.active)) == (b"hello", ["session-2"])
 
 
 @pytest.mark.parametrize(
@@ -255,9 +259,9 @@ def test_a_launcher_that_is_told_to_stop_makes_no_way(table: Table, monkeypatch:
 
 
 def test_a_session_that_cannot_be_deleted_is_named_with_the_command(table: Table) -> None:
-    way = table.through_bastion()
+    tunnel = table.through_bastion()
     table.sessions.refused = "OCI does not answer"
-    way.close()
+    tunnel.close()
     assert table.said[-1] == (
         "OCI does not answer; delete it with: oci bastion session delete --force --session-id session-1"
     )

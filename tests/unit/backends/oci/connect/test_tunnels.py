@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.backends.oci.connect import http_proxy, tunnels
-from oci_cluster.backends.oci.settings import Jump, way_settings
+from oci_cluster.backends.oci.settings import Jump, tunnel_settings
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
 
 BASTION = "ocid1.bastion.oc1.iad.aaaabastion"
@@ -39,12 +39,12 @@ def no_proxy(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_host_of_the_users_wins_over_a_bastion(given: dict[str, str], chosen: Jump | str) -> None:
-    assert way_settings(given) == chosen
+    assert tunnel_settings(given) == chosen
 
 
 def test_without_both_one_message_names_both_and_the_page() -> None:
     with pytest.raises(SettingsError, match=r"set BASTION_ID .*docs/oci\.md, 'Reach a port of a node'.*or SSH_JUMP"):
-        way_settings({"BASTION_ID": "", "SSH_JUMP": ""})
+        tunnel_settings({"BASTION_ID": "", "SSH_JUMP": ""})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_without_both_one_message_names_both_and_the_page() -> None:
 )
 def test_what_cannot_be_one_is_said_by_its_name(name: str, text: str) -> None:
     with pytest.raises(SettingsError, match=f"bad settings: {name}: ") as caught:
-        way_settings({name: text})
+        tunnel_settings({name: text})
     assert text in str(caught.value)
 
 

@@ -397,6 +397,6 @@ def test_a_work_dir_of_anybodys_job_is_not_opened(
     job.job_configuration_details.environment_variables["WORK_DIR"] = url
     (cluster.directory / "cluster.json").unlink()  # as on another machine
     monkeypatch.setattr("fsspec.url_to_fs", lambda *_, **__: pytest.fail("it was opened"))
-    with pytest.raises(LostPlanError, match="that is not opened unasked"):
+    with pytest.raises(LostPlanError, match="that is not opened without being asked"):
         launcher.another().load(cluster)
     assert [node["node"] for node in launcher.overview()[0]["nodes"]] == ["MAIN", "WORKER_1", "WORKER_2"]
