@@ -64,7 +64,7 @@ def test_nodes_and_later_launchers_know_the_ports(make: Make, name: str) -> None
 @pytest.mark.parametrize(
     ("name", "more", "said"),
     [
-        ("local", {}, "EXPOSE: 1234 is SOME_PORT (1234); leave it out"),
+        ("local", {}, "EXPOSE: 1234 is SOME_PORT (1234); leave that port out, which is reached without EXPOSE"),
         ("kubernetes", {"EXPOSE": "7077"}, "EXPOSE: 7077 is EXCHANGE_PORT (7077)"),
         ("local", {"EXPOSE": "1301 1300"}, "EXPOSE: 1301 is OTHER_PORTS (1300:1400), 1300 is OTHER_PORTS (1300:1400)"),
         ("local", {"EXPOSE": "1500", "SOME_PORT": "1500"}, "EXPOSE: 1500 is SOME_PORT (1500)"),
