@@ -121,6 +121,9 @@ def test_a_project_with_a_history_of_its_own(own: Own, launched: Project) -> Non
     insert(own.root / "dask" / "start-worker.sh", 'echo "my own start script"')
     insert(own.root / "dask" / "example" / "train.py", "# my own remark", behind='"""')
     assert own.root.joinpath("dask/example/train.py").read_text().count("# my own remark") == 1
+    for settings in ("dask/settings.env", "config.env"):
+        with (own.root / settings).open("a") as file:
+            file.write("# my own setting\n")
     launch = launched.launch("dask", "1", "--env", "NOTE", NOTE="version 1")
     assert launch.wait() == 0, launch.err
     assert "doubled 42 by version 1" in launch.out
@@ -155,6 +158,8 @@ def takes_a_newer_version(own: Own, launched: Project) -> Path:
         f"?? vendor/{next((own.root / 'vendor').iterdir()).name}",
     ]
     assert "my own remark" in (own.root / "dask/example/train.py").read_text()
+    for settings in ("dask/settings.env", "config.env"):
+        assert (own.root / settings).read_text().endswith("# my own setting\n")
     launch = launched.launch("dask", "1", "--env", "NOTE", NOTE="version 2")
     assert launch.wait() == 0, launch.err
     for line in ("doubled 42 by version 2", "WORKER_1 | my own start script", "MAIN     | the newer start script"):
@@ -182,7 +187,7 @@ def names_a_conflict(own: Own, newer: Path) -> None:
 
 
 def test_an_empty_folder_on_a_machine_without_git(tmp_path: Path) -> None:
-    """In a path with blanks: made, tried, brought to a newer version."""
+    """In a path with blanks, offline: made, tried, brought to a newer version."""
     bin_dir = tmp_path / "bin"
     bin_dir.mkdir()
     for folder in ("/bin", "/usr/bin"):
@@ -190,6 +195,7 @@ def test_an_empty_folder_on_a_machine_without_git(tmp_path: Path) -> None:
             if path.name != "git" and not (bin_dir / path.name).exists():
                 (bin_dir / path.name).symlink_to(path)
     own = Own(tmp_path, str(bin_dir))
+    own.environ |= dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     own.root.mkdir()
     own.new("--backend", "local")
     own.lend_environment()
