@@ -296,7 +296,7 @@ def test_a_folder_that_cannot_be_made_is_named(project: UserProject, monkeypatch
 
 @pytest.mark.parametrize("framework", ["dask", "horovod", "pytorch", "ray", "tensorflow"])
 def test_a_project_of_this_checkout_is_small(tmp_path: Path, framework: str) -> None:
-    """What git has: the framework's own folder, and 27 files with the pages in a wheel; of one 50 files, and 1.65 MiB."""
+    """What git has: 27 files with the pages in a wheel, and the framework's: 50 files, 1.65 MiB."""
     words = [framework, str(tmp_path / "p")]
     assert create.run(words, {}, checkout=ROOT, cwd=tmp_path, show=lambda _: None, say=lambda _: None) == 0
     git(tmp_path / "p", "init", "--quiet")
