@@ -325,7 +325,7 @@ class LocalBackend(Backend):
         shutil.rmtree(cluster.directory, ignore_errors=True)
 
     def _sweep_all(self, cluster: Cluster) -> None:
-        """Kill the rest of *cluster*, found by its environment; its runner last, which records how nodes end.
+        """Kill the rest of *cluster*, found by its environment; its runner last: it records ends.
 
         Raise BackendError where something waits for a disk that hangs: no signal ends that before the disk answers.
         """

@@ -72,7 +72,7 @@ class Asked:
 
 
 class AskedFiles(LocalFiles):
-    """Files of a work dir whose disk may hang, by a process of its own.
+    """Files of a work dir whose disk may hang, read by another process.
 
     A call waits for :data:`LIMIT_S` at most, and raises TimeoutError then; so do later calls, at once, until the disk
     has answered the first.
