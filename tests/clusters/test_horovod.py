@@ -139,8 +139,7 @@ launcher = sys.argv[1]
 sys.path[:0] = [launcher, launcher + "/../../common"]
 import asyncssh
 from ssh import Link
-from nodes import read_node
-from options import read_options
+from nodes import read_node, read_options
 from pathlib import Path
 
 worker, key_file, port = read_node(Path(sys.argv[2])), sys.argv[3], int(sys.argv[4])
