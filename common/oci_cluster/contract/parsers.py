@@ -247,5 +247,5 @@ def parse_address(text: str) -> str:
 
 
 def parse_network(text: str) -> str:
-    """Return *text*, addresses in CIDR notation, as the network that they are of."""
-    return str(ipaddress.ip_network(text.strip(), strict=False))
+    """Return the networks of *text*, addresses in CIDR notation, with commas between."""
+    return ",".join(str(ipaddress.ip_network(one.strip(), strict=False)) for one in text.split(","))

@@ -68,10 +68,17 @@ _USE_NETWORK = _allow(_NETWORK, "the subnet's")
 _USE_BASTION = _allow("use bastion", "the bastion's")
 _SESSIONS = _allow("manage bastion-session", "the bastion's")
 _READ_NETWORK = _allow("read virtual-network-family", "the subnet's")
-_READ_LOG_GROUPS = _allow("read log-groups", "the log group's")
+_MAKE_LOGS, _OF_LOGS = "manage log-groups", "the log group's"
+_READ_LOG_GROUPS = _allow("read log-groups", _OF_LOGS)
 _CREATE_JOB = (
     f"{_allow(_MANAGE)}; with SUBNET_OCID: {_USE_NETWORK}, and: allow service datascience to {_NETWORK} in compartment"
     f" <the subnet's>; with LOG_GROUP_OCID: {_READ_LOG_GROUPS}"
+)
+# Who makes a log: the service, for whoever creates the run, or the run itself: source: the documentation of ADS, which
+# has people manage log groups.
+_CREATE_RUN = (
+    f"{_science('manage data-science-job-runs')}; with LOG_GROUP_OCID, set LOG_OCID to one log that is there, or:"
+    f" {_allow(_MAKE_LOGS, _OF_LOGS)}"
 )
 # Which policy an operation needs, and of which settings it reads OCIDs.
 _POLICIES = {
@@ -81,7 +88,7 @@ _POLICIES = {
     "delete_job": ("", _science("manage data-science-jobs")),
     "list_job_runs": ("COMPARTMENT_OCID", _science("inspect data-science-job-runs")),
     "get_job_run": ("", _science("read data-science-job-runs")),
-    "create_job_run": ("PROJECT_OCID", _science("manage data-science-job-runs")),
+    "create_job_run": ("PROJECT_OCID and LOG_GROUP_OCID", _CREATE_RUN),
     "cancel_job_run": ("", _science("manage data-science-job-runs")),
     "get_subnet": ("SUBNET_OCID", f"{_USE_NETWORK}; or set SUBNET_CIDR, and nobody looks it up"),
     "get_bastion": ("BASTION_ID", _USE_BASTION),

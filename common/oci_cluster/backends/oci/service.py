@@ -23,6 +23,7 @@ from oci.circuit_breaker import NoCircuitBreakerStrategy
 from oci.retry import NoneRetryStrategy
 
 from oci_cluster.backends.oci.errors import ServiceError, refused
+from oci_cluster.backends.oci.tenancy.security_rules import blocks_of
 from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
@@ -241,10 +242,10 @@ class Service:
             page = {"page": response.next_page}
 
     def subnet_cidr(self, subnet: str) -> str:
-        """Return the addresses of the subnet that *subnet*, an OCID, names."""
+        """Return the blocks of *subnet*, an OCID, with commas between."""
         network = self.client_of(oci.core.VirtualNetworkClient)
         response = self.call(f"look up SUBNET_OCID {subnet}", network.get_subnet, subnet)
-        return str(response.data.cidr_block)
+        return ",".join(blocks_of(response.data))
 
 
 def _pauses() -> Iterator[float]:

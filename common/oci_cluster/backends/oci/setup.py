@@ -29,7 +29,9 @@ from oci_cluster.backends.oci.tenancy.requirements import (
     statements,
 )
 from oci_cluster.backends.oci.tenancy.security_rules import (
+    JSON,
     SECURITY_LIST,
+    Rules,
     SecurityList,
     Subnet,
     missing_rules,
@@ -48,8 +50,6 @@ from oci_cluster.errors import (
 )
 from oci_cluster.system.console import Say
 
-JSON = dict[str, Any]
-Rules = tuple[Sequence[JSON], Sequence[JSON]]
 #: In the words of a command: the OCID of the security list that the step before has made.
 NEW_LIST = "<OCID of the new security list>"
 # Source: OCI's documentation of security lists: "up to five security lists with a given subnet".
@@ -74,6 +74,7 @@ class Policy:
     id: str
     statements: tuple[str, ...]
     etag: str = ""
+    version_date: str = ""
 
 
 @dataclass(frozen=True)
@@ -183,9 +184,12 @@ def _found_statements(access: Access) -> tuple[tuple[str, ...], tuple[str, ...]]
     for _, answer in access.policies:
         answer.or_raise()  # a statement that is not seen may be there
     there = {same_statement(given.text) for given in access.there}
-    unsure = [one.text for one in statements(access.needed) if not access.allows(one)]
-    lacking = tuple(text for text in unsure if same_statement(text) not in there)
-    return lacking, tuple(text for text in unsure if text not in lacking)
+    judged = {one.text: access.allows(one) for one in statements(access.needed)}
+    unsure = [text for text, said in judged.items() if not said.is_allowed]
+    lacking = tuple(text for text in unsure if same_statement(text) not in there and not judged[text].denial)
+    return lacking, tuple(
+        " by ".join(filter(None, (text, judged[text].denial))) for text in unsure if text not in lacking
+    )
 
 
 def _found_policy(access: Access) -> Policy | None:
@@ -194,7 +198,9 @@ def _found_policy(access: Access) -> Policy | None:
         for item in answer.or_raise() if home == tenancy.id else ():
             if item.name == access.needed.policy:
                 own = tenancy.ask("read the policy", tenancy.identity.get_policy, item.id)
-                return Policy(own.or_raise().id, tuple(own.value.statements), own.etag)
+                version = getattr(own.or_raise(), "version_date", None)
+                dated = f"{version:%Y-%m-%d}" if version else ""
+                return Policy(own.value.id, tuple(own.value.statements), own.etag, dated)
     return None
 
 
@@ -211,13 +217,8 @@ def _found_bucket(tenancy: Tenancy, name: str) -> tuple[str, list[dict[str, Any]
 
 
 def _found_repositories(tenancy: Tenancy, needed: Needed) -> dict[str, str]:
-    request = tenancy.client(oci.artifacts.ArtifactsClient).list_container_repositories
-    found = {}
-    for name in needed.repositories:
-        where = {"compartment_id_in_subtree": True, "display_name": name}
-        for item in tenancy.ask_all(f"look up repository {name}", request, tenancy.id, **where).or_raise():
-            found[item.display_name] = item.compartment_id
-    return found
+    every = {name: tenancy.repository(name).or_raise() for name in needed.repositories}
+    return {name: str(one.compartment_id) for name, one in every.items() if one}
 
 
 # --- What is missing -------------------------------------------------------------------------------------------------
@@ -232,12 +233,9 @@ def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
         steps.append(Step(f"group {needed.people}", lines, make))
     steps += _nodes(needed, found)
     for name in needed.repositories:
-        home, item = found.repositories.get(name, ""), f"repository {name}"
-        if not home:
+        if name not in found.repositories:
             make = cli("artifacts container repository create", compartment_id=found.images, display_name=name)
-            steps.append(Step(item, (), make))
-        elif home != found.images:
-            steps.append(Step(item, problem=f"{item} is in another compartment: set IMAGES_COMPARTMENT_OCID={home}"))
+            steps.append(Step(f"repository {name}", (), make))
     if needed.log_group and not found.log_group:
         where = {"compartment_id": found.jobs, "display_name": needed.log_group, "wait_for_state": "SUCCEEDED"}
         steps.append(Step(f"log group {needed.log_group}", (), cli("logging log-group create", **where)))
@@ -270,8 +268,9 @@ def _policy(needed: Needed, found: Found) -> Iterator[Step]:
         what = {"compartment_id": found.tenancy, "name": needed.policy, "description": "Data Science clusters"}
         command = cli("iam policy create", **what, statements=json.dumps(lacking), region=found.home_region)
     else:
-        # oci-cli wants a version together with statements; empty is the current one.
-        what = {"statements": json.dumps([*own.statements, *lacking]), "version_date": "", "if_match": own.etag}
+        # oci-cli wants a version together with statements: the policy's own; empty is the current one.
+        every = json.dumps([*own.statements, *lacking])
+        what = {"statements": every, "version_date": own.version_date, "if_match": own.etag}
         command = cli("iam policy update", "--force", policy_id=own.id, **what, region=found.home_region)
     yield Step(item, tuple(lacking), command)
 
@@ -335,7 +334,7 @@ def _lifecycle_line(rule: JSON) -> str:
 
 def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:
     """Yield what gives the security lists of *subnet* the *rules* that they lack."""
-    ingress, egress = map(missing_rules, subnet.rules, rules)
+    ingress, egress = missing_rules(subnet.rules, rules)
     if not ingress and not egress:
         return
     item = f"security list {SECURITY_LIST}"
@@ -351,7 +350,7 @@ def network_steps(subnet: Subnet, rules: Rules) -> Iterator[Step]:
     elif own is not None:
         yield _with_rules(item, lines, own, ingress, egress)
     elif subnet.unused is not None:
-        left = [*map(missing_rules, (subnet.unused.ingress, subnet.unused.egress), rules)]
+        left = missing_rules((subnet.unused.ingress, subnet.unused.egress), rules)
         if any(left):
             yield _with_rules(item, lines, subnet.unused, *left)
         yield _attached(subnet, subnet.unused.id)
@@ -412,8 +411,8 @@ class Setup:
         self.ports = {name: ports_of(root, name, given) for name in frameworks}
 
     def rules(self, cidr: str) -> Rules:
-        """Return the security rules for nodes in *cidr*."""
-        return security_rules(cidr, self.ports)
+        """Return the security rules for nodes in *cidr*, one block or several."""
+        return security_rules(cidr.split(","), self.ports)
 
     def look(self) -> tuple[Needed, Found, list[Step]]:
         """Return what is needed, what there is, and what is missing."""
@@ -425,7 +424,7 @@ class Setup:
             raise NotPermittedError(
                 f"{error.reason}; this is for an administrator of the tenancy: give them what setup.sh --print prints"
             ) from error
-        rules = self.rules(found.subnet.cidr) if found.subnet else ([], [])
+        rules = self.rules(",".join(found.subnet.blocks)) if found.subnet else ([], [])
         return needed, found, steps_of(needed, found, rules)
 
     def apply(self, steps: Sequence[Step], say: Say) -> None:
@@ -435,7 +434,14 @@ class Setup:
         new_list = ""
         for step in steps:
             words = [word.replace(NEW_LIST, new_list) for word in step.command]
-            printed = self._cli(step.item, words)
+            try:
+                printed = self._cli(step.item, words)
+            except BackendError:  # it may be there: an answer was lost, or somebody else made it
+                left = self.look()[2]
+                if any(one.item == step.item for one in left):
+                    raise
+                self.apply(left, say)
+                return
             if step.command[:3] == ("network", "security-list", "create"):
                 new_list = str(json.loads(printed)["data"]["id"])
             say(f"made: {step.item}")
@@ -538,7 +544,7 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
             f"? dynamic group {needed.nodes}: whether it has the Job Runs, its rule does not tell; it is to be:"
         )
         lines.append(f"    {matching_rule(found.jobs)}")
-    lines += [f"? policies: this is there, and another statement may deny it: {text}" for text in found.unsure]
+    lines += [f"? policies: a statement denies this, or may: {text}" for text in found.unsure]
     if found.subnet is None:
         lines.append("? security rules: SUBNET_OCID is not set; OCI_JOB_STYLE=multinode alone needs none")
     if not steps:

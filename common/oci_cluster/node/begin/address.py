@@ -35,13 +35,13 @@ def local_addresses() -> dict[str, list[str]]:
 def pick_address(interfaces: Mapping[str, Sequence[str]], cidr: str = "") -> str:
     """Return this node's address out of *interfaces*, addresses by interface.
 
-    It is the first one inside the subnet *cidr*; without, the only IPv4 address that is neither loopback nor
-    link-local.
+    It is the first one inside the subnet *cidr*, which may have several blocks; without, the only IPv4 address
+    that is neither loopback nor link-local.
     """
     candidates = [ipaddress.ip_address(text) for addresses in interfaces.values() for text in addresses]
     if cidr:
-        network = ipaddress.ip_network(cidr, strict=False)
-        fitting = [address for address in candidates if address in network][:1]
+        networks = [ipaddress.ip_network(one, strict=False) for one in cidr.split(",")]
+        fitting = [address for address in candidates if any(address in network for network in networks)][:1]
         wanted = f"no address of this node is inside SUBNET_CIDR {cidr}"
     else:
         fitting = [a for a in candidates if a.version == 4 and not (a.is_loopback or a.is_link_local)]

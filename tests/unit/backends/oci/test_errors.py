@@ -42,7 +42,7 @@ NEEDED = {
     "list_jobs": "check COMPARTMENT_OCID; or ask for the policy: allow group <yours> to inspect data-science-jobs in ",
     "get_job": "ask for the policy: allow group <yours> to read data-science-jobs in ",
     "create_job": "check COMPARTMENT_OCID, PROJECT_OCID, SUBNET_OCID and LOG_GROUP_OCID; or ask for the policy: allow ",
-    "create_job_run": "check PROJECT_OCID; or ask for the policy: allow group <yours> to manage data-science-job-runs ",
+    "create_job_run": "check PROJECT_OCID and LOG_GROUP_OCID; or ask for the policy: allow group <yours> to manage ",
     "cancel_job_run": "ask for the policy: allow group <yours> to manage data-science-job-runs in ",
     "delete_job": "ask for the policy: allow group <yours> to manage data-science-jobs in ",
     "list_job_runs": "check COMPARTMENT_OCID; or ask for the policy: allow group <yours> to inspect data-science-job-",

@@ -158,11 +158,22 @@ def test_a_refusal_is_told_in_the_services_words(
 ) -> None:
     tool.answer(0, 1, text)
     with pytest.raises(BackendError) as error:
-        made([WHOLE], monkeypatch).apply([Step("it", command=("os", "bucket", "create"))], print)
+        made([replace(WHOLE, bucket="")], monkeypatch).apply(
+            [Step("bucket b", command=("os", "bucket", "create"))], print
+        )
     assert str(error.value) == (
-        f"cannot make it: oci os bucket create ended with 1: {said};"
+        f"cannot make bucket b: oci os bucket create ended with 1: {said};"
         " what was made stays: fix it, and run setup.sh again"
     )
+
+
+def test_what_is_there_after_a_refusal_is_made(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The answer was lost, or another administrator was faster: all else is made."""
+    one = made([replace(WHOLE, bucket="", lifecycle=None), replace(WHOLE, lifecycle=None), WHOLE], monkeypatch)
+    tool.answer(0, 1, "BucketAlreadyExists")
+    _, _, steps = one.look()
+    one.apply(steps, print)
+    assert [words[1:3] for words in tool.seen()] == [["bucket", "create"], ["object-lifecycle-policy", "put"]]
 
 
 def test_what_is_never_seen_is_no_success(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -33,7 +33,7 @@ PORTS = {"dask": [(8786, 8786), (8700, 8800)], "tensorflow": [(12345, 12345)]}
 
 
 def rules(cidr: str) -> Rules:
-    return security_rules(cidr, PORTS)
+    return security_rules([cidr], PORTS)
 
 
 def values(given: dict[str, str]) -> dict[str, Any]:
@@ -78,7 +78,7 @@ def test_the_templates_make_what_is_needed(given: dict[str, str]) -> None:
     kept = [rule for one in made["oci_objectstorage_object_lifecycle_policy"] for rule in one["rules"]]
     assert [as_lifecycle(rule) for rule in kept] == lifecycle_rules(needed)
     (rules_made,) = made["oci_core_security_list"]
-    wanted = security_rules(CIDR, PORTS)
+    wanted = rules(CIDR)
     assert [as_rule(rule) for rule in rules_made["ingress_security_rules"]] == wanted[0]
     assert [as_rule(rule) for rule in rules_made["egress_security_rules"]] == wanted[1]
 

@@ -285,7 +285,7 @@ def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
 
 
 def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
-    """Returns whether *pod* was ended before it began; or a worker's was taken away, and no next one began."""
+    """Returns whether *pod* never began, or no next one of a worker did."""
     if node in view.unstarted and view.is_asked(node) and _has_ended(pod) and _tells_no_code(termination_of(pod)):
         return True
     is_over = view.is_finished and {0} <= view.completed and index not in view.failed

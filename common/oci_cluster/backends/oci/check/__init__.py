@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -48,18 +48,31 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
         yield unknown("tenancy", f"nothing of it was looked at, as settings are wrong: {error.reason}")
         return
     yield access.assumed(checked, needed)
-    is_there = True
+    is_there, is_member = True, True
     parts = {"places": resources, "network": network, "image": check_image, "access": access, "room": limits}
     for name, part in parts.items():
         if name in _IN_COMPARTMENT and not is_there:
             yield unknown(name, f"{_IN_COMPARTMENT[name]} were not looked at, as the compartment is not seen")
             continue
         try:
-            for finding in part.findings(checked, tenancy, needed):
+            found: Iterable[Finding] = part.findings(checked, tenancy, needed)
+            if part is resources:
+                found = list(found)
+                if outside := resources.outside_group(found, tenancy, needed):
+                    is_member = False
+                    yield outside
+            for finding in found:
                 is_there = is_there and (finding.item, finding.verdict) != (resources.COMPARTMENT, Verdict.FAILS)
-                yield finding
+                yield finding if is_member else replace(finding, fix=_of_no_member(finding))
         except ClusterError as error:
             yield unknown(name, f"the look at it ended here: {error}")
+
+
+def _of_no_member(finding: Finding) -> str:
+    """Return what fixes *finding* for somebody who is in no group that may launch."""
+    if finding.item in resources.OF_GROUP:
+        return ""
+    return "\n".join(line for line in finding.fix.splitlines() if "allow group " not in line)
 
 
 def of_settings(checked: Checked, say: Say) -> Iterator[Finding]:

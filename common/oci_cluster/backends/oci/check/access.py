@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from oci_cluster.backends.findings import Checked, Finding, advice, fails, fine, unknown
-from oci_cluster.backends.oci.tenancy.access import Access, Known
+from oci_cluster.backends.oci.tenancy.access import Access, Judgement
 from oci_cluster.backends.oci.tenancy.client import Tenancy, cli, for_shell
 from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement, matching_rule, statements
 
@@ -57,6 +57,10 @@ def _without_dynamic_group(access: Access, rule: str) -> Finding:
     if others := [one.name for one in access.dynamic_groups.value if access.has_runs(one)]:
         text = f"{others[0]} has the Job Runs, and there is no {name}; NODES_GROUP={others[0]} tells setup.sh"
         return fine(NODES, text)
+    if other := access.elsewhere("dynamic-group", name):
+        return fails(
+            NODES, f"there is no {name} in the domain Default, and policies name {other}", f"NODES_GROUP={other}"
+        )
     make = cli("iam dynamic-group create", name=name, description="Job Runs of clusters", matching_rule=rule)
     return fails(NODES, f"there is no dynamic group {name}, nor another one with these Job Runs", for_shell(make))
 
@@ -71,6 +75,9 @@ def _people(access: Access) -> Finding:
         return fine(PEOPLE, f"{name} is there")
     if access.groups_of_caller:
         return fine(PEOPLE, f"there is no {name}, and you are in {', '.join(sorted(access.groups_of_caller))}")
+    if other := access.elsewhere("group", name):
+        text = f"there is no {name} in the domain Default, and policies name {other}"
+        return fails(PEOPLE, text, f"PEOPLE_GROUP={other}")
     make = cli("iam group create", name=name, description="Launch clusters")
     text = f"there is no group {name}: PEOPLE_GROUP is the group of those who launch, and setup.sh makes it"
     return advice(PEOPLE, text, for_shell(make))
@@ -95,11 +102,16 @@ def _policies(access: Access, framework: str) -> Iterator[Finding]:
         yield fine(POLICIES, f"{count} of {len(wanted)} statements that are needed are there, or wider ones")
 
 
-def _judged(one: Statement, verdict: Known, hidden: list[str]) -> Finding | None:
-    if verdict:
+def _judged(one: Statement, said: Judgement, hidden: list[str]) -> Finding | None:
+    if said.is_allowed:
         return None
     text = f"{one.why}: {one.text}"
-    if verdict is None:
+    if said.denial:
+        fix = f"# what denies it must go, or have a condition: {said.denial}"
+        if said.is_allowed is None:
+            return unknown(POLICIES, f"whether this is denied, the policies' text does not tell: {text}", fix)
+        return fails(POLICIES, f"a policy denies that {one.why}: {said.denial}", fix)
+    if said.is_allowed is None:
         return unknown(POLICIES, f"whether this is allowed, the policies' text does not tell: {text}", one.text)
     if hidden:
         return unknown(POLICIES, f"this is allowed by no policy that is seen ({hidden[0]}): {text}", one.text)

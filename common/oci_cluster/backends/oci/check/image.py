@@ -107,16 +107,16 @@ class _Place:
 
     def _listed(self, name: _Name, why: str) -> Answer | Finding:
         """Return what OCI lists of *name*, which its registry does not show: *why*."""
-        tenancy, home = self.tenancy, self.tenancy.places.images
-        client, what = tenancy.client(oci.artifacts.ArtifactsClient), f"look up the repository {name.repository}"
-        repositories = tenancy.ask_all(what, client.list_container_repositories, home, display_name=name.repository)
-        if not repositories.is_given:
+        tenancy, repository = self.tenancy, self.tenancy.repository(name.repository)
+        if not repository.is_given:
             see = f"read repos in {self.needed.images} where target.repo.name = '{name.repository}'"
             return unknown(IMAGE, why, f"# lets it be seen:\n{for_people(self.needed, see)}")
-        if not repositories.value:
+        if not repository.value:
             return self._no_repository(name)
-        request, about = client.list_container_images, {"repository_name": name.repository, "version": name.tag}
-        images = tenancy.ask_all(f"look up the image {name} in a list", request, home, **about)
+        request = tenancy.client(oci.artifacts.ArtifactsClient).list_container_images
+        where = {"repository_name": name.repository, "version": name.tag}
+        home = repository.value.compartment_id
+        images = tenancy.ask_all(f"look up the image {name} in a list", request, home, **where)
         if not images.is_given:
             return unknown(IMAGE, images.why)
         found = images.value

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, ip_network
+from ipaddress import IPv4Network, collapse_addresses, ip_network
 from typing import Any
 
 from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
@@ -18,7 +18,15 @@ from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.setup import NEW_LIST, network_steps, rule_line
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Tenancy, as_sent, cli, for_shell
 from oci_cluster.backends.oci.tenancy.requirements import Needed
-from oci_cluster.backends.oci.tenancy.security_rules import Subnet, allows, missing_rules, ports_of, security_rules
+from oci_cluster.backends.oci.tenancy.security_rules import (
+    Rules,
+    Subnet,
+    allows,
+    blocks_of,
+    missing_rules,
+    ports_of,
+    security_rules,
+)
 from oci_cluster.contract.parsers import parse_bounds
 
 JSON = dict[str, Any]
@@ -80,7 +88,7 @@ class _Network:
         elif subnet.availability_domain:
             text = f"{named} is of {subnet.availability_domain} alone, and nodes may be in any availability domain"
         else:
-            return fine(SUBNET, f"{named}, {subnet.cidr_block}, is regional and private")
+            return fine(SUBNET, f"{named}, {', '.join(blocks_of(subnet))}, is regional and private")
         if other := self.other_subnet(subnet.compartment_id, subnet.vcn_id):
             return fails(SUBNET, text, f"SUBNET_OCID={other}")
         return fails(SUBNET, text, self._new_subnet())
@@ -98,7 +106,7 @@ class _Network:
     def _new_subnet(self) -> str:
         """Return how to make a private subnet with the VCN's way out."""
         subnet = self.subnet
-        block = self._free_block(ip_network(subnet.cidr_block).prefixlen)
+        block = self._free_block(ip_network(blocks_of(subnet)[0]).prefixlen)
         if block is None:
             return (
                 "Console: Networking > Virtual cloud networks > this VCN: add a CIDR block, and a private subnet in it"
@@ -125,14 +133,19 @@ class _Network:
 
     def _taken(self) -> list[IPv4Network]:
         """Return the CIDRs of the VCN's other subnets that are seen."""
-        return [IPv4Network(one.cidr_block) for one in self._all("subnets") if one.id != self.subnet.id]
+        others = [one for one in self._all("subnets") if one.id != self.subnet.id]
+        return [IPv4Network(text) for one in others for text in blocks_of(one)]
+
+    @property
+    def _own(self) -> list[IPv4Network]:
+        return [IPv4Network(text) for text in blocks_of(self.subnet)]
 
     def _blocks(self) -> list[IPv4Network]:
         vcn = self.tenancy.ask("look up the VCN", self.tenancy.network.get_vcn, self.subnet.vcn_id).value
         return [IPv4Network(text) for text in (vcn.cidr_blocks or [vcn.cidr_block])] if vcn else []
 
     def _free_block(self, prefix: int) -> IPv4Network | None:
-        taken = [*self._taken(), IPv4Network(self.subnet.cidr_block)]
+        taken = [*self._taken(), *self._own]
         for outer in self._blocks():
             for block in outer.subnets(new_prefix=max(prefix, outer.prefixlen)):
                 if not any(block.overlaps(other) for other in taken):
@@ -141,15 +154,18 @@ class _Network:
 
     def cidr(self, given: str) -> Finding:
         """Return whether ``SUBNET_CIDR`` has the subnet's addresses: a node knows its own by it."""
-        own = str(self.subnet.cidr_block)
+        own = ",".join(blocks_of(self.subnet))
         try:
-            is_inside = IPv4Network(own).subnet_of(IPv4Network(given))
+            wider = [*collapse_addresses(map(IPv4Network, given.split(",")))]
+            is_inside = all(any(block.subnet_of(one) for one in wider) for block in self._own)
         except ValueError as error:
             return fails(CIDR, f"SUBNET_CIDR={given}: {error}", f"SUBNET_CIDR={own}")
         if is_inside:
             return fine(CIDR, f"{given} has the subnet's addresses, {own}")
         return fails(
-            CIDR, f"SUBNET_CIDR={given}, and the subnet has {own}: no node would know its address", f"SUBNET_CIDR={own}"
+            CIDR,
+            f"SUBNET_CIDR={given}, and the subnet has {own}: a node elsewhere would not know its address",
+            f"SUBNET_CIDR={own}",
         )
 
     # --- The way out
@@ -217,11 +233,12 @@ class _Network:
         except ServiceError as error:
             return unknown(RULES, error.reason)
         ports = {self.checked.framework: ports_of(self.checked.root, self.checked.framework, self.checked.given)}
-        ingress, egress = security_rules(subnet.cidr, ports)
+        ingress, egress = security_rules(subnet.blocks, ports)
         there = subnet.rules
-        if any(map(_allows_services, there[1])):
-            egress = [rule for rule in egress if rule["destination"] != _ANYWHERE]
-        lacking = [*missing_rules(there[0], ingress), *missing_rules(there[1], egress)]
+        if allows(map(_to_services, there[1]), egress[-1], there[0]):
+            egress = egress[:-1]
+        missing = missing_rules(there, (ingress, egress))
+        lacking = [*missing[0], *missing[1]]
         if not lacking:
             allowed = ", ".join(
                 f"{low}-{high}" if low < high else f"{low}" for low, high in ports[self.checked.framework]
@@ -237,7 +254,7 @@ class _Network:
         for group in self._all("network security groups"):
             request = network.list_network_security_group_security_rules
             found = self.tenancy.ask_all("list rules of a network security group", request, group.id).value or []
-            if any(allows(as_sent(network, rule), one) for rule in found for one in lacking):
+            if any(allows([as_sent(network, rule)], one) for rule in found for one in lacking):
                 yield f"network security group {group.display_name} does, which no Job Run is in"
 
     # --- Room
@@ -248,8 +265,7 @@ class _Network:
         answer = self.tenancy.ask_all("list the subnet's private addresses", request, **where)
         if not answer.is_given:
             return unknown(ADDRESSES, answer.why)
-        block, wanted = IPv4Network(self.subnet.cidr_block), self._nodes
-        every = block.num_addresses - _RESERVED
+        every, wanted = sum(block.num_addresses - _RESERVED for block in self._own), self._nodes
         free = max(0, every - len(answer.value))
         if free >= wanted:
             return fine(ADDRESSES, f"{free} of {every}, and this launch takes {wanted}")
@@ -270,7 +286,9 @@ class _Network:
 
     def _wider(self, more: int) -> IPv4Network | None:
         """Return the next wider block of the VCN with *more* addresses that is free."""
-        block, taken, outer = IPv4Network(self.subnet.cidr_block), self._taken(), self._blocks()
+        (block, *others), taken, outer = self._own, self._taken(), self._blocks()
+        if others:
+            return None  # which of them becomes wider is a person's to say
         wider = block
         while wider.prefixlen and any(wider.subnet_of(one) for one in outer):
             if wider.num_addresses >= block.num_addresses + more:
@@ -292,11 +310,11 @@ def _is_way_out(rule: Any) -> bool:
     return (rule.destination or rule.cidr_block) == _ANYWHERE and _kind_of(rule) != "internetgateway"
 
 
-def _allows_services(rule: JSON) -> bool:
+def _to_services(rule: JSON) -> JSON:
+    """Return *rule* as one to anywhere, if it is to the region's services."""
     if rule.get("destinationType") != _SERVICES or not str(rule.get("destination")).startswith(_OF_SERVICES):
-        return False
-    wanted = {"destination": _ANYWHERE, "tcpOptions": {"destinationPortRange": {"min": 443, "max": 443}}}
-    return allows({**rule, "destination": _ANYWHERE, "destinationType": "CIDR_BLOCK"}, wanted)
+        return rule
+    return {**rule, "destination": _ANYWHERE, "destinationType": "CIDR_BLOCK"}
 
 
 def _near(there: Sequence[JSON], lacking: Sequence[JSON]) -> Iterator[str]:
@@ -304,13 +322,13 @@ def _near(there: Sequence[JSON], lacking: Sequence[JSON]) -> Iterator[str]:
     for wanted in lacking:
         end = "source" if "source" in wanted else "destination"
         for given in there:
-            if allows({**given, "isStateless": False}, wanted):
+            if allows([{**given, "isStateless": False}], wanted):
                 yield _STATELESS
-            elif given.get(end) and allows({**given, end: wanted[end], f"{end}Type": "CIDR_BLOCK"}, wanted):
+            elif given.get(end) and allows([{**given, end: wanted[end], f"{end}Type": "CIDR_BLOCK"}], wanted):
                 yield f"one does {'from' if end == 'source' else 'to'} {given[end]}"
 
 
-def _commands(subnet: Subnet, rules: tuple[list[JSON], list[JSON]]) -> str:
+def _commands(subnet: Subnet, rules: Rules) -> str:
     """Return what setup.sh would run for *rules*, as lines for a shell."""
     lines = []
     for step in network_steps(subnet, rules):

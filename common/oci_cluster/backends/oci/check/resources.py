@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import oci
 
-from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
+from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Answer, Tenancy, cli, for_shell
 from oci_cluster.backends.oci.tenancy.requirements import Needed, needed_of, statements
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image
 
 CREDENTIALS, NAMESPACE, COMPARTMENT, PROJECT = "credentials", "namespace", "compartment", "project"
-BUCKET, LOG_GROUP, BASTION = "bucket", "log group", "bastion"
+BUCKET, LOG_GROUP, BASTION, MEMBER = "bucket", "log group", "bastion", "your group"
 # What the probe has in it: read back, it tells that nothing stands in between.
 _PROBE = b"made by check.sh; it may be deleted\n"
 _PATIENCE_S = 20.0  # as for other questions
@@ -69,6 +69,25 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         yield places.log_group(checked.given.get("LOG_OCID", ""))
     if bastion := checked.given.get("BASTION_ID"):
         yield places.bastion(bastion)
+
+
+#: Items that only members of the group which launches may see.
+OF_GROUP = {COMPARTMENT, PROJECT, BUCKET, LOG_GROUP}
+
+
+def outside_group(found: Sequence[Finding], tenancy: Tenancy, needed: Needed) -> Finding | None:
+    """Return that the caller is in no group, if all its rights are missing."""
+    of_group = [one for one in found if one.item in OF_GROUP]
+    if len(of_group) < 2 or any(one.verdict is not Verdict.FAILS for one in of_group):
+        return None
+    domain, _, name = needed.people.rpartition("/")
+    user = str(tenancy.service.identity[0].get("user", "")) or "<OCID of your user>"
+    find = cli("iam group list", "--raw-output", name=name, query="data[0].id")
+    add = f'group=$({for_shell(find)}) && oci iam group add-user --group-id "$group" --user-id {user}'
+    if domain:
+        add = f"# Console: Identity > Domains > {domain} > Groups > {name}: add the user"
+    text = f"you may do nothing of what {needed.people} is to be allowed: are you in it?"
+    return fails(MEMBER, text, f"{add}\n# or, where you are: an administrator runs ./scripts/setup.sh")
 
 
 @dataclass(frozen=True)
@@ -171,6 +190,9 @@ class _Places:
     def compartment(self) -> Finding:
         ocid = self.tenancy.places.jobs
         home = self.tenancy.compartment(ocid)
+        if home.is_given and (state := getattr(home.value, "lifecycle_state", "ACTIVE")) not in ALIVE:
+            text = f"{home.value.name} {ocid} is {state}: nothing can be made there"
+            return fails(COMPARTMENT, text, "# COMPARTMENT_OCID=<OCID of a compartment that stays>")
         jobs = self.tenancy.ask("list the Jobs", self._science.list_jobs, ocid, limit=1)
         if jobs.is_given:
             name = f" {home.value.name}" if home.is_given else ""
@@ -211,7 +233,11 @@ class _Places:
         if answer.is_given and log:
             answer = self.tenancy.ask(f"look up LOG_OCID {log}", client.get_log, ocid, log)
         if answer.is_given:
-            return fine(LOG_GROUP, f"{answer.value.display_name} {log or ocid}")
+            named, is_custom = f"{answer.value.display_name} {log or ocid}", getattr(answer.value, "log_type", "CUSTOM")
+            if log and (not getattr(answer.value, "is_enabled", True) or is_custom != "CUSTOM"):
+                text = f"{named} takes no lines of nodes: it is switched off, or a service's"
+                return fails(LOG_GROUP, text, "LOG_OCID=")
+            return fine(LOG_GROUP, named)
         if not answer.is_refused:
             return unknown(LOG_GROUP, answer.why)
         others = self._others("log groups", client.list_log_groups)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -42,6 +42,8 @@ _STATEMENT = re.compile(
 _ANY_NAME = "\N{BULLET}"
 # What a rule can ask of compute instances, which Job Runs are not.
 _NOT_OF_RUNS = ("instance.",)
+# Source: OCI's documentation of deny policies: the default administrators are always exempt.
+_NEVER_DENIED = frozenset({"administrators"})
 # OCI's own words for what it runs: source: OCI's documentation of Data Science, policies with resource principals.
 _RUN = "datasciencejobrun"
 Chain = Callable[[str], Sequence[Ancestor]]
@@ -103,12 +105,19 @@ class Access:
         if of == "people":
             named = names_of([needed.people])
             is_there = self._makes_groups or not self.groups.is_given or self.has_people()
-            return Caller("group", named if is_there else self.groups_of_caller or named)
+            names = named if is_there else self.groups_of_caller or named
+            return _member("group", names, self.groups if "/" not in needed.people else Answer([]))
         matching = [group for group in self.dynamic_groups.value or [] if self.has_runs(group)]
         own = [needed.nodes] if self._makes_groups or "/" in needed.nodes or not matching else []
         values = {f"request.principal.{name}": value for name, value in self._of_run.items()}
         names = names_of([*(group.name for group in matching), *own])
-        return Caller("dynamic-group", names, frozenset(group.id for group in matching), values)
+        return replace(_member("dynamic-group", names, self.dynamic_groups), values=values)
+
+    def elsewhere(self, kind: str, name: str) -> str:
+        """Return ``domain/name`` of a group that statements name; empty if none does."""
+        parsed = filter(None, (parse_statement(given.text) for given in self.there))
+        every = {found for one in parsed if one.kind == kind for found in one.names}
+        return next((found for found in sorted(every) if found.endswith(f"/{group_name(name)}")), "")
 
     # --- What they may do
 
@@ -129,9 +138,9 @@ class Access:
         every = [(home, policy) for home, answer in self.policies for policy in answer.value or []]
         return [Given(text, home) for home, policy in every for text in policy.statements]
 
-    def allows(self, one: Statement) -> Known:
+    def allows(self, one: Statement) -> Judgement:
         """Return whether the statements that are there allow what *one* would."""
-        return allowed(one.text, self._caller(one.of, one.text), self.there, self.tenancy.id, self.tenancy.chain)
+        return judged(one.text, self._caller(one.of, one.text), self.there, self.tenancy.id, self.tenancy.chain)
 
 
 # --- Statements ------------------------------------------------------------------------------------------------------
@@ -168,12 +177,31 @@ class Given:
 
 @dataclass(frozen=True)
 class Caller:
-    """The subject of a request: its groups, and values that conditions ask for."""
+    """The subject of a request: its groups, and values that conditions ask for.
+
+    *is_seen* tells whether *ids* has the OCIDs of all its groups.
+    """
 
     kind: str
     names: frozenset[str]
     ids: frozenset[str] = frozenset()
     values: Mapping[str, str] = field(default_factory=dict)
+    is_seen: bool = True
+
+
+def _member(kind: str, names: frozenset[str], seen: Answer) -> Caller:
+    """Return who is in the groups *names*; *seen* are those of the domain Default."""
+    ids = {group_name(one.name): str(one.id) for one in seen.value or []}
+    is_seen = seen.is_given and not any("/" in name for name in names)
+    return Caller(kind, names, frozenset(ids[name] for name in names if name in ids), is_seen=is_seen)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """Whether something is allowed; *denial* is a statement that takes it away, or may."""
+
+    is_allowed: Known
+    denial: str = ""
 
 
 def parse_statement(text: str) -> Parsed | None:
@@ -209,7 +237,7 @@ def group_name(name: str, domain: str = "") -> str:
     return plain if place in {"", "default"} else f"{place}/{plain}"
 
 
-def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, chain: Chain) -> Known:
+def judged(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, chain: Chain) -> Judgement:
     """Return whether statements allow *caller* what *wanted*, one of ours, would.
 
     None: one of them may, and its text does not tell; or one may take it away.
@@ -219,18 +247,20 @@ def allowed(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, c
     place = chain(tenancy if own.compartment == "tenancy" else own.compartment)
     asked = _Asked(own, caller, place)
     found: list[Known] = []
-    may_be_denied = False
+    denials: dict[Known, str] = {}
     for given in there:
         parsed = parse_statement(given.text)
         if parsed is None:
             if any(name in given.text.lower() for name in caller.names):
                 found.append(None)
         elif parsed.is_denial:
-            may_be_denied = may_be_denied or asked.is_about(parsed, given.home) is not False
+            denials.setdefault(asked.is_denied_by(parsed, given.home), given.text)
         else:
             found.append(asked.is_allowed_by(parsed, given.home))
+    if True in denials:  # source: OCI's documentation of deny policies: they take precedence
+        return Judgement(is_allowed=False, denial=denials[True])
     verdict = any_of(found)
-    return None if verdict and may_be_denied else verdict
+    return Judgement(None, denials[None]) if verdict and None in denials else Judgement(verdict)
 
 
 class _Asked:
@@ -246,18 +276,33 @@ class _Asked:
 
     def is_allowed_by(self, given: Parsed, home: str) -> Known:
         verb: Known = VERBS.index(given.verb) >= VERBS.index(self._own.verb) if given.verb in VERBS else None
-        condition = holds(given.condition, self._values, self._absent) if given.is_read else None
-        return all_of([self.is_about(given, home), verb, condition])
+        return all_of([self.is_about(given, home), verb])
+
+    def is_denied_by(self, given: Parsed, home: str) -> Known:
+        """Return whether a part of what is asked is denied: one part is enough."""
+        if self._caller.kind == "group" and self._caller.names == _NEVER_DENIED:
+            return False
+        # Oracle's page does not say whether denying to manage denies to read, too.
+        is_sure = given.verb in VERBS and VERBS.index(given.verb) <= VERBS.index(self._own.verb)
+        is_part = given.resource in FAMILIES.get(self._own.resource, ())
+        about = self.is_about(replace(given, resource=self._own.resource) if is_part else given, home)
+        return all_of([about, True if is_sure else None])
 
     def is_about(self, given: Parsed, home: str) -> Known:
-        return all_of([self._is_caller(given), self._is_type(given), self._is_place(given, home)])
+        condition = holds(given.condition, self._values, self._absent) if given.is_read else None
+        return all_of([self._is_caller(given), self._is_type(given), self._is_place(given, home), condition])
 
     def _is_caller(self, given: Parsed) -> Known:
         caller = self._caller
+        # Source: OCI's documentation of policies, Subject: any-group is all users, instance principals and resource
+        # principals; any-user is these, and services.
         if given.kind in {"any-user", "any-group"}:
-            is_sure = caller.kind == "group" or (caller.kind == "dynamic-group" and given.kind == "any-user")
-            return True if is_sure else None
-        return given.kind == caller.kind and bool(given.names & caller.names or given.ids & caller.ids)
+            return given.kind == "any-user" or caller.kind != "service"
+        if given.kind != caller.kind:
+            return False
+        if given.names & caller.names or given.ids & caller.ids:
+            return True
+        return None if given.ids and not caller.is_seen else False
 
     def _is_type(self, given: Parsed) -> Known:
         own = self._own.resource

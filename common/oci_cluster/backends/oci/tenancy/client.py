@@ -12,7 +12,7 @@ import oci
 
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.tenancy.requirements import Needed, Places, placed, places_of
-from oci_cluster.backends.oci.tenancy.security_rules import SECURITY_LIST, SecurityList, Subnet
+from oci_cluster.backends.oci.tenancy.security_rules import SECURITY_LIST, SecurityList, Subnet, blocks_of
 from oci_cluster.errors import ClusterError
 
 if TYPE_CHECKING:
@@ -147,6 +147,21 @@ class Tenancy:
         where = self.places.namespace or self.namespace.value
         return self.ask(f"look up bucket {name}", self.storage.get_bucket, where, name)
 
+    def repository(self, name: str) -> Answer:
+        """Return the repository *name*, wherever in the tenancy it is; no value: nowhere.
+
+        A push makes it in the root compartment. Who may not look everywhere looks where images are to be.
+        """
+        request = self.client(oci.artifacts.ArtifactsClient).list_container_repositories
+        what, answer = f"look up the repository {name}", Answer()
+        looks = [(self.id, {"compartment_id_in_subtree": True}), (self.places.images, {})]
+        for place, subtree in looks:
+            if place:
+                answer = self.ask_all(what, request, place, display_name=name, **subtree)
+                if answer.is_given:
+                    return Answer(next((one for one in answer.value if one.display_name == name), None))
+        return answer
+
     def placed(self, needed: Needed) -> Needed:
         """Return *needed* at the compartments in which things were found."""
         places, none = self.places, Answer()
@@ -155,7 +170,10 @@ class Tenancy:
             "logs": self.log_group if places.log_group else none,
             "network": self.subnet if places.subnet else none,
         }
-        return placed(needed, **{name: str(one.value.compartment_id) for name, one in found.items() if one.value})
+        there = {name: one for name in needed.repositories if (one := self.repository(name).value)}
+        homes = {name: str(one.compartment_id) for name, one in there.items()}
+        where = {name: str(one.value.compartment_id) for name, one in found.items() if one.value}
+        return placed(needed, **where, repositories=homes)
 
     def security_lists(self) -> Subnet:
         """Return the subnet with its security lists, and ours if not attached."""
@@ -166,7 +184,7 @@ class Tenancy:
         unused = [item.id for item in own if item.id not in attached]
         return Subnet(
             id=subnet.id,
-            cidr=subnet.cidr_block,
+            blocks=blocks_of(subnet),
             vcn=subnet.vcn_id,
             compartment=subnet.compartment_id,
             lists=[self._security_list(one) for one in attached],

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oci_cluster.backends.oci.settings import BUCKET, OCID, matching
@@ -47,11 +47,12 @@ class Statement:
 
 @dataclass(frozen=True)
 class Needed:
-    """All that clusters of a team need in a tenancy; places are as a statement says them.
+    """All that clusters of a team need in a tenancy; places are as in statements.
 
     *people* and *nodes* are groups, ``domain/name`` in a domain of its own. *prefix*, without a slash at its end,
     begins the names of this team's objects. Empty or 0: all objects, no logs, nothing is deleted, no group is made.
     *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``. *secrets* are OCIDs of OCI Vault.
+    *homes*: where repositories lie that are not at *images*, by name.
     """
 
     jobs: str
@@ -71,6 +72,7 @@ class Needed:
     log_group: str = ""
     secrets_in: str = ""
     secrets: tuple[str, ...] = ()
+    homes: Mapping[str, str] = field(default_factory=dict)
 
 
 def at(compartment: str) -> str:
@@ -156,7 +158,7 @@ def _objects(needed: Needed) -> list[tuple[str, str]]:
 
 
 def _in_repository(needed: Needed, name: str) -> str:
-    return f"in {needed.images} where target.repo.name = '{name}'"
+    return f"in {needed.homes.get(name, needed.images)} where target.repo.name = '{name}'"
 
 
 def _named(group: str) -> str:
@@ -246,11 +248,19 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
     return found
 
 
-def placed(needed: Needed, *, network: str = "", bucket: str = "", logs: str = "") -> Needed:
+def placed(
+    needed: Needed,
+    *,
+    network: str = "",
+    bucket: str = "",
+    logs: str = "",
+    repositories: Mapping[str, str] | None = None,
+) -> Needed:
     """Return *needed* with compartments, OCIDs, in which things were found, if not empty."""
     places = {"network": network, "bucket_in": bucket, "logs": logs if needed.logs else ""}
     found: dict[str, Any] = {name: at(ocid) for name, ocid in places.items() if ocid}
-    return replace(needed, **found)
+    homes = {name: at(ocid) for name, ocid in (repositories or {}).items()}
+    return replace(needed, **found, homes=homes)
 
 
 def _repositories(read: SettingsReader, frameworks: Sequence[str]) -> tuple[str, ...]:

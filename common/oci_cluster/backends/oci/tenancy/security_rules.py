@@ -1,10 +1,10 @@
-"""Security rules that let nodes reach each other in a subnet."""
+"""Security rules of nodes in a subnet: all rules together count."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, ip_network
+from ipaddress import IPv4Network, collapse_addresses, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ from oci_cluster.contract.settings.config import framework_defaults, framework_w
 from oci_cluster.errors import SettingsError
 
 JSON = dict[str, Any]
+#: Rules of ingress, and of egress.
+Rules = tuple[Sequence[JSON], Sequence[JSON]]
 #: First and last port of all.
 ALL_TCP = (1, 65535)
 _HTTPS = 443
@@ -35,7 +37,7 @@ class Subnet:
     """A subnet, its security lists, and one of ours that is not attached."""
 
     id: str
-    cidr: str
+    blocks: Sequence[str]
     vcn: str
     compartment: str
     lists: Sequence[SecurityList]
@@ -43,9 +45,14 @@ class Subnet:
     etag: str = ""
 
     @property
-    def rules(self) -> tuple[list[JSON], list[JSON]]:
+    def rules(self) -> Rules:
         """All rules of ingress and of egress."""
         return [rule for one in self.lists for rule in one.ingress], [rule for one in self.lists for rule in one.egress]
+
+
+def blocks_of(subnet: Any) -> list[str]:
+    """Return the IPv4 addresses of a subnet of the SDK, one block or several."""
+    return list(getattr(subnet, "ipv4_cidr_blocks", None) or [str(subnet.cidr_block)])
 
 
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:
@@ -68,52 +75,89 @@ def ports_of(root: Path, name: str, given: Mapping[str, str]) -> list[tuple[int,
         raise SettingsError(f"{name}: {said}: {error}; ports are a number or first:last") from error
 
 
-def security_rules(cidr: str, ports: Mapping[str, Sequence[tuple[int, int]]]) -> tuple[list[JSON], list[JSON]]:
-    """Return the rules of ingress and egress for *ports* of frameworks in *cidr*."""
-    ingress, egress = [], []
-    for ranges in ports.values():
-        for first, last in ranges:
-            text = f"oci-cluster: TCP {first}-{last} between nodes"
-            ingress.append(rule("ingress", cidr, first, last, text))
-            egress.append(rule("egress", cidr, first, last, text))
+def security_rules(blocks: Sequence[str], ports: Mapping[str, Sequence[tuple[int, int]]]) -> Rules:
+    """Return the rules for *ports* of frameworks between all *blocks* of a subnet."""
+    ingress: list[JSON] = []
+    egress: list[JSON] = []
+    for cidr, (first, last) in ((cidr, span) for cidr in blocks for ranges in ports.values() for span in ranges):
+        text = f"oci-cluster: TCP {first}-{last} between nodes"
+        ingress.append(rule("ingress", cidr, first, last, text))
+        egress.append(rule("egress", cidr, first, last, text))
     egress.append(rule("egress", "0.0.0.0/0", _HTTPS, _HTTPS, "oci-cluster: storage, registry, logging"))
     return _without_covered(ingress), _without_covered(egress)
 
 
 def _without_covered(rules: Sequence[JSON]) -> list[JSON]:
-    """Return *rules* without those that another one of them makes needless."""
+    """Return *rules* without those that the others make needless."""
     found: list[JSON] = []
     for number, one in enumerate(rules):
-        if not any(allows(other, one) for other in (*found, *rules[number + 1 :])):
+        if not allows([*found, *rules[number + 1 :]], one):
             found.append(one)
     return found
 
 
-def allows(given: Mapping[str, Any], wanted: Mapping[str, Any]) -> bool:
-    """Return whether the rule *given* lets all through that our rule *wanted* does.
+@dataclass(frozen=True)
+class _Traffic:
+    """TCP that one rule lets through."""
 
-    One that is stateless does not count: its answers would need a rule, too.
+    network: IPv4Network
+    sources: tuple[int, int]
+    ports: tuple[int, int]
+    is_stateless: bool
+
+
+def _traffic(rules: Iterable[Mapping[str, Any]], end: str) -> Iterator[_Traffic]:
+    """Yield what *rules* let through, without other protocols, IPv6 and services."""
+    for given in rules:
+        is_tcp = given.get("protocol") in {"all", "6"} and (given.get(f"{end}Type") or "CIDR_BLOCK") == "CIDR_BLOCK"
+        network = ip_network(str(given[end])) if is_tcp and given.get(end) else None
+        if isinstance(network, IPv4Network):
+            options = given.get("tcpOptions") or {}
+            sources, ports = (_span(options.get(f"{name}PortRange") or {}) for name in ("source", "destination"))
+            yield _Traffic(network, sources, ports, bool(given.get("isStateless")))
+
+
+def _span(given: Mapping[str, Any]) -> tuple[int, int]:
+    return int(given.get("min", ALL_TCP[0])), int(given.get("max", ALL_TCP[1]))
+
+
+def allows(given: Iterable[JSON], wanted: JSON, back: Iterable[JSON] = ()) -> bool:
+    """Return whether the rules *given* together let all through that our rule *wanted* does.
+
+    One that is stateless counts where rules *back*, of the other direction, let its answers through.
     """
-    if given.get("isStateless") or given.get("protocol") not in {"all", "6"}:
-        return False
-    end = "source" if wanted.get("source") else "destination"
-    if (given.get(f"{end}Type") or "CIDR_BLOCK") != "CIDR_BLOCK" or not given.get(end):
-        return False
-    outer, inner = ip_network(str(given[end])), ip_network(str(wanted[end]))
-    if not (isinstance(outer, IPv4Network) and isinstance(inner, IPv4Network) and inner.subnet_of(outer)):
-        return False
-    options = given.get("tcpOptions") or {}
-    if options.get("sourcePortRange"):
-        return False
-    (low, high), (first, last) = _ports(given), _ports(wanted)
-    return low <= first and last <= high
+    end, other = ("source", "destination") if "source" in wanted else ("destination", "source")
+    (inner,) = _traffic([wanted], end)
+    answers = list(_traffic(back, other))
+    there = [one for one in _traffic(given, end) if one.sources == ALL_TCP and one.network.overlaps(inner.network)]
+    first, last = inner.ports
+    starts = sorted(
+        {first, *(port for one in there for port in (one.ports[0], one.ports[1] + 1) if first < port <= last)}
+    )
+    for low, high in zip(starts, [*(start - 1 for start in starts[1:]), last], strict=True):
+        own = [one for one in there if _has(one.ports, (low, high))]
+        networks = [one.network for one in own if not one.is_stateless]
+        for one in own:
+            if one.is_stateless:
+                networks += _common(
+                    one.network, [a for a in answers if a.ports == ALL_TCP and _has(a.sources, (low, high))]
+                )
+        if not any(inner.network.subnet_of(network) for network in collapse_addresses(networks)):
+            return False
+    return True
 
 
-def _ports(given: Mapping[str, Any]) -> tuple[int, int]:
-    span = (given.get("tcpOptions") or {}).get("destinationPortRange") or {}
-    return int(span.get("min", ALL_TCP[0])), int(span.get("max", ALL_TCP[1]))
+def _has(outer: tuple[int, int], inner: tuple[int, int]) -> bool:
+    return outer[0] <= inner[0] and inner[1] <= outer[1]
 
 
-def missing_rules(given: Sequence[Mapping[str, Any]], wanted: Sequence[JSON]) -> list[JSON]:
-    """Return those of *wanted* that no rule of *given*, of the same direction, allows."""
-    return [one for one in wanted if not any(allows(other, one) for other in given)]
+def _common(network: IPv4Network, others: Iterable[_Traffic]) -> list[IPv4Network]:
+    """Return the parts of *network* that the others have."""
+    return [min(network, one.network, key=lambda n: n.num_addresses) for one in others if network.overlaps(one.network)]
+
+
+def missing_rules(given: Rules, wanted: Rules) -> Rules:
+    """Return those of *wanted* that the rules *given* do not let through."""
+    ingress, egress = given
+    lacking_in = [one for one in wanted[0] if not allows(ingress, one, egress)]
+    return lacking_in, [one for one in wanted[1] if not allows(egress, one, ingress)]

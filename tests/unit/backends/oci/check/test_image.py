@@ -152,6 +152,7 @@ def test_a_tag_that_is_not_there_is_pushed(checkout: Checkout, shown: Shown) -> 
     assert (one.verdict, one.item, one.fix) == (Verdict.FAILS, "image", PUSH)
 
 
+REPOSITORY = item(display_name="team/plain", compartment_id=JOBS)
 REFUSALS = [of_registry(403, "DENIED"), of_registry(404, "NOT_FOUND"), of_registry(503, "BUSY")]
 
 
@@ -161,9 +162,9 @@ REFUSALS = [of_registry(403, "DENIED"), of_registry(404, "NOT_FOUND"), of_regist
     [
         ((unseen(), []), [("unknown", "image")]),
         (([], []), [("fails", "repository")]),
-        ((["r"], []), [("fails", "image")]),
-        ((["r"], unseen()), [("unknown", "image")]),
-        ((["r"], [item(digest=DIGEST)]), [("fine", "image"), ("unknown", "image platform")]),
+        (([REPOSITORY], []), [("fails", "image")]),
+        (([REPOSITORY], unseen()), [("unknown", "image")]),
+        (([REPOSITORY], [item(digest=DIGEST)]), [("fine", "image"), ("unknown", "image platform")]),
     ],
 )
 def test_what_the_registry_does_not_show_is_looked_up_in_lists(
@@ -174,7 +175,7 @@ def test_what_the_registry_does_not_show_is_looked_up_in_lists(
     service = listed(*lists)
     found = look(checkout, service)
     assert told(found) == expected
-    if lists[0] == ["r"]:
+    if lists[0] == [REPOSITORY]:
         (asked,) = [kwargs for name, _, kwargs in service.calls if name == "list_container_images"]
         assert asked == {"repository_name": "team/plain", "version": "1"}
     elif expected[0][0] == "unknown":

@@ -184,6 +184,10 @@ def rules(world: World) -> Any:
     return world.find(network)["security rules"]
 
 
+def ports(low: int, high: int) -> Any:
+    return core.TcpOptions(destination_port_range=core.PortRange(min=low, max=high))
+
+
 def test_rules_that_are_missing(world: World) -> None:
     world.rules.ingress_security_rules, world.rules.egress_security_rules = [], [egress("10.0.0.0/24")]
     found = rules(world)
@@ -206,6 +210,10 @@ def test_rules_that_are_missing(world: World) -> None:
 )
 def test_why_a_rule_that_is_there_does_not_count(world: World, rule: Any, text: str) -> None:
     world.rules.ingress_security_rules = [rule]
+    world.rules.egress_security_rules = [
+        egress("10.0.0.0/24", tcp_options=ports(1, 9000)),
+        egress(tcp_options=ports(443, 443)),
+    ]
     assert text in rules(world).text
 
 

@@ -31,7 +31,7 @@ def test_frameworks_say_which_ports_their_nodes_need() -> None:
 
 
 def test_rules_are_of_the_subnet_alone_and_none_is_said_twice() -> None:
-    ingress, egress = security_rules(CIDR, {"dask": ports("dask"), "tensorflow": ports("tensorflow")})
+    ingress, egress = security_rules([CIDR], {"dask": ports("dask"), "tensorflow": ports("tensorflow")})
     spans = [one["tcpOptions"]["destinationPortRange"] for one in ingress]
     assert [(span["min"], span["max"]) for span in spans] == [(8700, 8800), (3000, 3100), (12345, 12345)]
     assert {one["source"] for one in ingress} == {CIDR}
@@ -39,7 +39,7 @@ def test_rules_are_of_the_subnet_alone_and_none_is_said_twice() -> None:
 
 
 def test_a_framework_without_fixed_ports_needs_all() -> None:
-    ingress, _ = security_rules(CIDR, {"dask": ports("dask"), "pytorch": ports("pytorch")})
+    ingress, _ = security_rules([CIDR], {"dask": ports("dask"), "pytorch": ports("pytorch")})
     assert [one["tcpOptions"]["destinationPortRange"] for one in ingress] == [{"min": 1, "max": 65535}]
 
 
@@ -60,9 +60,49 @@ def test_a_framework_without_fixed_ports_needs_all() -> None:
     ],
 )
 def test_a_rule_allows_what_is_inside_it(changes: dict[str, Any], *, expected: bool) -> None:
-    assert allows({**WANTED, **changes}, WANTED) is expected
-    assert missing_rules([{**WANTED, **changes}], [WANTED]) == ([] if expected else [WANTED])
+    assert allows([{**WANTED, **changes}], WANTED) is expected
+    assert missing_rules(([{**WANTED, **changes}], []), ([WANTED], [])) == ([] if expected else [WANTED], [])
+
+
+@pytest.mark.parametrize(
+    ("pieces", "expected"),
+    [
+        ([(CIDR, 8786, 8786), (CIDR, 8787, 8787)], True),
+        ([(CIDR, 1, 8786), (CIDR, 8786, 65535)], True),
+        ([(CIDR, 8786, 8786), (CIDR, 8788, 8788)], False),
+        ([("10.0.0.0/21", 1, 9000), ("10.0.8.0/21", 1, 9000)], True),
+        ([("10.0.0.0/21", 1, 9000), ("10.0.8.0/22", 1, 9000)], False),
+        ([("10.0.0.0/21", 1, 9000), ("10.0.8.0/21", 1, 8786), ("10.0.8.0/21", 8787, 8787)], True),
+        ([("10.0.0.0/21", 1, 9000), ("10.0.8.0/21", 1, 8786)], False),
+    ],
+)
+def test_rules_in_pieces_allow_together(pieces: list[tuple[str, int, int]], *, expected: bool) -> None:
+    assert allows([rule("ingress", *piece, "") for piece in pieces], WANTED) is expected
+
+
+def stateless(direction: str, cidr: str, **options: Any) -> dict[str, Any]:
+    return {**rule(direction, cidr, *ALL_TCP, ""), "isStateless": True, "tcpOptions": options}
+
+
+@pytest.mark.parametrize(
+    ("back", "expected"),
+    [
+        (stateless("egress", CIDR), True),
+        (rule("egress", "0.0.0.0/0", *ALL_TCP, ""), True),
+        (stateless("egress", CIDR, sourcePortRange={"min": 8786, "max": 8787}), True),
+        (stateless("egress", CIDR, sourcePortRange={"min": 8786, "max": 8786}), False),
+        (stateless("egress", "10.0.0.0/24"), False),  # the answers of the others are lost
+        (stateless("egress", CIDR, destinationPortRange={"min": 8786, "max": 8787}), False),
+    ],
+)
+def test_a_stateless_rule_needs_one_for_its_answers(back: dict[str, Any], *, expected: bool) -> None:
+    assert allows([stateless("ingress", CIDR)], WANTED, [back]) is expected
+
+
+def test_a_subnet_of_two_blocks_needs_rules_between_both() -> None:
+    ingress, _ = security_rules([CIDR, "10.1.0.0/20"], {"x": [(5, 6)]})
+    assert [one["source"] for one in ingress] == [CIDR, "10.1.0.0/20"]
 
 
 def test_egress_is_no_ingress() -> None:
-    assert not allows(rule("egress", CIDR, *ALL_TCP, ""), WANTED)
+    assert not allows([rule("egress", CIDR, *ALL_TCP, "")], WANTED)
