@@ -224,7 +224,7 @@ def test_cluster_whose_plan_somebody_removed_is_seen_and_can_be_ended(
     does(plan)
     (seen,) = json.loads(project.run("list", "--json").stdout)
     assert (seen["name"], seen["state"], len(seen["nodes"])) == ("away", "IN_PROGRESS", 2)
-    assert "cluster.json does not tell" in project.run("status").stdout
+    assert "cluster.json does not say" in project.run("status").stdout
     again = project.launch_plain(1, SLEEP, "--name", "away")
     assert (again.wait(), "a cluster named 'away' is running" in again.err) == (2, True)
     assert project.run("scale", "away", "+1").returncode == 2
