@@ -29,6 +29,10 @@ from oci_cluster.errors import StorageError
 from oci_cluster.launcher import verbs
 from oci_cluster.system import files as local_files
 
+# Where several that do not answer were asked in turns, or one twice for each of its files, it would take longer. Four
+# times what is promised: a busy machine needs seconds to start what asks.
+SOON_S = 4 * asked.LIMIT_S
+
 
 @pytest.fixture
 def silence() -> Iterator[threading.Event]:
@@ -63,7 +67,8 @@ def test_a_list_shows_all_others_within_five_seconds(door: Door, capsys: pytest.
     door.run("mine")
     began = time.monotonic()
     assert verbs.run("list", ["--json"]) == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON_S
+    assert asked.LIMIT_S < 5
     *others, mine = json.loads(capsys.readouterr().out)
     assert (mine["name"], mine["state"], "unreadable" in mine) == ("mine", "IN_PROGRESS", False)
     assert len(others) == 5
@@ -77,7 +82,7 @@ def test_status_shows_what_the_backend_says(door: Door, capsys: pytest.CaptureFi
     stuck_cluster(door)
     began = time.monotonic()
     assert verbs.run("status", ["stuck"]) == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON_S
     shown = capsys.readouterr().out
     assert "unreadable: its work dir file:///stuck/" in shown
     assert "does not answer: look at the disk" in shown
@@ -97,7 +102,7 @@ def test_logs_are_shown_without_the_work_dir(door: Door) -> None:
     stuck_cluster(door)
     began = time.monotonic()
     assert verbs.run("logs", ["stuck"]) == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SOON_S
 
 
 def test_a_followed_launch_ends_although_its_disk_hangs(
@@ -119,7 +124,7 @@ def test_a_followed_launch_ends_although_its_disk_hangs(
     run.backend.on["end"] = lambda: run.backend.end_nodes(run.cluster)
     began = time.monotonic()
     assert run.follow(nothing, nothing, signals.send, run.pause) == 143
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < SOON_S
     told = [line for line in run.said if "cannot see" in line]
     assert len(told) == 1
     assert told[0].startswith("cannot see how far mine is: file:///stuck/")

@@ -36,7 +36,6 @@ from oci_cluster.errors import BackendError, NotPermittedError
 def place(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlace]:
     """Return a Kubernetes; what is at the other end of a connection that is half ended, may be silent for a moment."""
     monkeypatch.setattr(module, "_LOOK_S", 0.05)
-    monkeypatch.setattr(module, "_SILENT_S", 0.1)
     place = KubernetesPlace(tmp_path, clock, monkeypatch)
     yield place
     place.close()
