@@ -2,7 +2,7 @@
 # Usage: completion.sh
 #
 # Print what makes a shell complete the words behind these scripts at TAB: options, frameworks, backends, the names of
-# clusters and of their nodes, and files where an option takes one. Works in bash, also in the 3.2 of macOS, and in zsh.
+# clusters and of their nodes, and files for options that take one. Works in bash, also in the 3.2 of macOS, and in zsh.
 #
 #   -h, --help      this text
 #

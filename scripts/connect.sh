@@ -3,16 +3,16 @@
 #        connect.sh [NAME] --python [--check]
 #
 # Make a port of a node reachable on 127.0.0.1 of this machine, and print its URL. Ctrl-C ends that, and nothing of the
-# cluster. Without --port it is the session's (session.sh), else the dashboard. With the backend local nothing is to be
+# cluster. Without --port it is the session's (session.sh), or the dashboard. With the backend local nothing is to be
 # done: the URL is printed. A session that has not started yet is waited for.
 #
 #   NAME            the cluster; you may leave it out while only one cluster runs
 #   --port PORT     a name (dashboard, scheduler, jupyter), a number, or HERE:THERE with a port of this machine first;
-#                   may be given several times. Without HERE it is the same number here where that is free
+#                   may be given several times. Without HERE it is the same number here if that is free
 #   --node NODE     the node: MAIN (default), WORKER_1...
 #   --open          open the URL in the browser
 #   --python        print what a program on this machine needs to take part: Client() of Dask, ray.init()
-#   --check         return at once: 0 if something answers there, else 69
+#   --check         return at once: 0 if something answers there, otherwise 69
 #   --backend NAME  where the cluster runs: local (default), docker, oci or kubernetes
 #   --version       the release or the commit that this is
 #   -h, --help      this text

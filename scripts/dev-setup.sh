@@ -3,8 +3,8 @@
 #
 # Install the tools of `make lint test`, in the checkout only. Without an argument, install the first two parts.
 #
-#   python  install the packages of requirements-dev.txt into .venv; with the uv on PATH, or the one among them; else with pip
-#   node    install the packages of package-lock.json into node_modules; with npm when it is on PATH, else with Python
+#   python  install the packages of requirements-dev.txt into .venv; with the uv on PATH, or the one among them; or with pip
+#   node    install the packages of package-lock.json into node_modules; with npm when it is on PATH, or with Python
 #   go      install Go into .venv/go, to build the Kubernetes of tests with; a Go on PATH that is new enough will do
 #
 # Examples:
@@ -12,7 +12,7 @@
 #   PYTHON=python3.12 dev-setup.sh python
 #   dev-setup.sh go
 #
-# PYTHON (default: python3) makes .venv where it does not exist. `make` runs this script when a lock file has changed.
+# PYTHON (default: python3) makes .venv if it does not exist. `make` runs this script when a lock file has changed.
 # Exit: 0 installed, 2 wrong usage, 69 a tool or a package is not available, 78 PYTHON is too old.
 set -Eeuo pipefail
 root="$(CDPATH='' cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"

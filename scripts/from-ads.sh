@@ -8,10 +8,10 @@
 # what has no counterpart and why, and what ADS does not read either.
 #
 #   --code DIR      the folder of your code; default: what config.ini of ADS's build-image says, if it is beside
-#                   train.yaml, else the folder of train.yaml
-#   --merge         where there is a config.env: add the settings that it lacks; those that it has stay, and what this
+#                   train.yaml, or the folder of train.yaml
+#   --merge         add missing settings to an existing config.env; those that it has stay, and what this
 #                   YAML has instead stands before the printed command
-#   --force         where there is a config.env: replace it by these settings
+#   --force         replace an existing config.env by these settings
 #   --dry-run       write nothing; print config.env as it would be, and the command
 #   --output DIR    write config.env of another checkout, or of a project that has copied this one
 #   --backend NAME  where the cluster will run: oci (default), local, docker or kubernetes

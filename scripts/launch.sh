@@ -29,7 +29,7 @@
 #   --queue NAME        wait in this queue of Kueue's (kubernetes)
 #   --priority NAME     wait there with this priority, a WorkloadPriorityClass (kubernetes)
 #   --wait-for-quota DURATION
-#                       wait there for so long at most, such as 2h; default: as long as it takes (kubernetes)
+#                       wait there for this time at most, such as 2h; default: no limit (kubernetes)
 #   --version           the release or the commit that this is
 #   -h, --help          this text
 #

@@ -2,12 +2,12 @@
 # Usage: new.sh <framework...> <dir> [--code DIR --entry FILE] [--backend NAME] [--from SOURCE] [--dry-run]
 #
 # Put the templates into a project of yours, which may be new: the folders of the frameworks, scripts/, a Makefile, settings,
-# a README, and all else as one file, vendor/oci_cluster-VERSION.whl, which scripts unpack into files that git ignores. There
+# a README, and everything else as one file, vendor/oci_cluster-VERSION.whl, which scripts unpack into files that git ignores. There
 # `make build push` and ./scripts/launch.sh work as here, on your own code.
 #
-# What is there already is never overwritten. A Makefile of yours gets one line, `include scripts/clusters.mk`; where it has
+# What is there already is never overwritten. A Makefile of yours gets one line, `include scripts/clusters.mk`; if it has
 # a target of the same name as one of ours, yours counts, and ours is clusters-build, clusters-push. Lines are added to a
-# .gitignore and a .gitattributes, and to a config.env where it lacks what you name here. What is added is shown. If a file
+# .gitignore and a .gitattributes, and to a config.env without what you name here. What is added is shown. If a file
 # of ours would take the place of another one, nothing is changed, and all such files are named; but what you have edited in
 # a framework's folder stays.
 #
@@ -15,7 +15,7 @@
 # same folder.
 #
 #   <framework>     folders with start scripts: dask, horovod, pytorch, ray, tensorflow
-#   <dir>           the project's folder; it is made where it is missing
+#   <dir>           the project's folder; made if it is missing
 #   --code DIR      the folder of your code in the project, such as src: written into its config.env
 #   --entry FILE    the script in it that a launch runs, such as train.py: written there, too
 #   --backend NAME  where nodes run, written there too: local (default), docker, oci or kubernetes

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Usage: queue.sh [TEAM] [--json]
 #
-# Show who waits on a Kubernetes with Kueue: for what, since when, in which place, and why; and who runs. Without TEAM, all
-# teams that you may see; else your own namespace. It cannot predict when a cluster will start.
+# Show who waits on Kubernetes with Kueue: for what, since when, in which place, and why; and who runs. Without TEAM, all
+# teams that you may see, or your own namespace. It cannot predict when a cluster will start.
 #
 #   --json          print JSON
 #   --backend NAME  kubernetes, which is the only one with queues
@@ -13,7 +13,7 @@
 #   queue.sh
 #   queue.sh vision --json
 #
-# Settings: KUBECONFIG and KUBE_CONTEXT say which Kubernetes, NAMESPACE where your clusters are.
+# Settings: KUBECONFIG and KUBE_CONTEXT say which Kubernetes cluster, NAMESPACE where your clusters are.
 #
 # stdout: the clusters, those that run first. Exit: 0 shown; 2 wrong usage; 69 Kubernetes did not answer, or has no Kueue;
 # 77 you may not; 78 a setting is wrong.

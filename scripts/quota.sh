@@ -4,7 +4,7 @@
 #        quota.sh hold TEAM [--drain]
 #        quota.sh resume TEAM
 #
-# Teams and their quotas on a Kubernetes with Kueue, for its administrator; docs/kueue.md explains teams.yaml.
+# Teams and their quotas on Kubernetes with Kueue, for its administrator; docs/kueue.md explains teams.yaml.
 #
 # show prints what each team has, uses, borrows and lends. apply makes the teams as the file says: it prints what changes,
 # and changes nothing when any of it cannot be done. hold keeps a team's clusters from starting: those that run go on, and

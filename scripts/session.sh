@@ -10,9 +10,9 @@
 #   NAME                its name, as --name
 #   --framework NAME    whose packages it has: dask (default), horovod, pytorch, ray, tensorflow
 #   --workers N         N workers for Client() of Dask; default 0: main computes alone, and scale.sh adds workers
-#   --in CLUSTER        a session beside another cluster: jupyter on this machine, where Client() connects to that one;
+#   --in CLUSTER        a session beside another cluster: jupyter on this machine, whose Client() connects to that one;
 #                       tensorboard on its outputs, also when it has ended
-#   --idle DURATION     end it when nobody has used it for so long; default 1h; 0 never
+#   --idle DURATION     end it after this time without use; default 1h; 0 never
 #   --ttl DURATION      end it after this time; default 8h
 #   --key FILE          the public key that may log in (ssh; repeatable); default: each ~/.ssh/id_*.pub
 #   --open              open it in the browser
@@ -25,14 +25,14 @@
 #                       the same for what looks like a secret and is none. With ARGS alone: the script's arguments
 #   --env-file FILE     the same for each line NAME=VALUE of a file (repeatable). Of two values the later one wins
 #   --name NAME         its name; default: the kind's and a random part
-#   --detach            do not wait for the end: print its name and return; connect.sh NAME tells how to reach it
+#   --detach            do not wait for the end: print its name and return; connect.sh NAME says how to reach it
 #   --dry-run           print exactly what would be run, and change nothing
 #   --json              with --dry-run or --detach: print JSON
 #   --backend NAME      where it runs: local (default), docker, oci or kubernetes
 #   --queue NAME        wait in this queue of Kueue's (kubernetes)
 #   --priority NAME     wait there with this priority, a WorkloadPriorityClass (kubernetes)
 #   --wait-for-quota DURATION
-#                       wait there for so long at most, such as 2h; default: as long as it takes (kubernetes)
+#                       wait there for this time at most, such as 2h; default: no limit (kubernetes)
 #   --version           the release or the commit that this is
 #   -h, --help          this text
 #
@@ -42,7 +42,7 @@
 #   session.sh tensorboard --in mine --open
 #
 # stdout: what the session's server prints; with --detach only the session's name. The address with its token goes to
-# the terminal; where stderr is none, to a file that only you can read. docs/sessions.md is the guide.
+# the terminal; if stderr is none, to a file that only you can read. docs/sessions.md is the guide.
 # Exit: 0 idle, or ended from inside; 2 wrong usage; 69 backend unavailable; 75 its TTL is over; 77 not permitted, also by
 # scripts/sessions/policy.env; 78 bad settings; 143 stopped.
 set -Eeuo pipefail

@@ -11,7 +11,7 @@
 # for each framework, and a log group. Nothing that exists is removed or narrowed: statements and
 # rules are added. Compartments, the subnet and the project are yours to make: docs/oci.md.
 #
-#   --apply         make what is missing, with oci-cli, and print what config.env still lacks; a second time nothing changes
+#   --apply         make what is missing, with oci-cli, and print what is missing in config.env; a second time nothing changes
 #   --print         print all that is needed, for whoever may make it; nobody is asked, and with OCI_CLI_REGION no profile
 #                   of oci-cli is needed
 #   --tfvars        print variables of scripts/templates/terraform, which makes the same; nobody is asked

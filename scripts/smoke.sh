@@ -2,7 +2,7 @@
 # Usage: smoke.sh [framework...]
 #
 # Does a cluster run here? Start one with one worker on this machine, for each framework, with a script that has all nodes
-# compute something together. That takes ten seconds at most where the framework's Python environment is there; the first
+# compute something together. That takes ten seconds at most if the framework's Python environment is there; the first
 # launch makes it, which takes minutes. Your own code is not run.
 #
 #   framework       dask, horovod, pytorch, ray, tensorflow; default: all that this project has
@@ -13,7 +13,7 @@
 #   smoke.sh
 #   smoke.sh dask
 #
-# stdout: a line for each framework. Exit: 0 clusters run; 143 stopped; else the code of the launch that failed, whose logs
+# stdout: a line for each framework. Exit: 0 clusters run; 143 stopped; otherwise the code of the launch that failed, whose logs
 # are on stderr.
 set -Eeuo pipefail
 trap 'echo "${0##*/}: stopped" >&2 || :; exit 143' INT TERM HUP

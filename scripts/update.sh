@@ -2,8 +2,8 @@
 # Usage: update.sh SOURCE [REF] [--dry-run]
 #
 # Bring this project to a newer version of the templates that new.sh put here, and keep your changes. A file that you have
-# edited is merged, line by line, with git. Where you and the newer version have changed the same lines, both are in the
-# file between marks: <<<<<<< and >>>>>>>. Where lines cannot be merged, yours stays, and the newer file is beside it:
+# edited is merged, line by line, with git. If you and the newer version have changed the same lines, both are in the
+# file between marks: <<<<<<< and >>>>>>>. If lines cannot be merged, yours stays, and the newer file is beside it:
 # NAME.new. What came is known from vendor/oci_cluster-*.whl, which is replaced last.
 #
 #   SOURCE          a folder with a checkout of the templates, or a wheel that was made there, which need no
