@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Usage: new.sh <framework...> <dir> [--code DIR --entry FILE] [--backend NAME] [--from SOURCE] [--dry-run]
 #
-# Put the templates into a project of yours, which may be new: the folders of the frameworks, scripts/, a Makefile, settings,
+# Put oci-cluster into a project of yours, which may be new: the folders of the frameworks, scripts/, a Makefile, settings,
 # a README, and everything else as one file, vendor/oci_cluster-VERSION.whl, which scripts unpack into files that git ignores. There
 # `make build push` and ./scripts/launch.sh work as here, on your own code.
 #
@@ -19,7 +19,7 @@
 #   --code DIR      the folder of your code in the project, such as src: written into its config.env
 #   --entry FILE    the script in it that a launch runs, such as train.py: written there, too
 #   --backend NAME  where nodes run, written there too: local (default), docker, oci or kubernetes
-#   --from SOURCE   the templates: a checkout, a wheel that a checkout has made, or an URL of git with #REF.
+#   --from SOURCE   oci-cluster: a checkout, a wheel that a checkout has made, or an URL of git with #REF.
 #                   Default: what this script belongs to
 #   --dry-run       show what would be put there, and change nothing
 #   --version       the release or the commit that this is
@@ -29,7 +29,7 @@
 #   new.sh dask pytorch ~/digits
 #   new.sh dask ~/digits --code src --entry train.py
 #   new.sh ray ~/digits                          adds a framework
-#   new.sh ray . --from ~/launch-templates       the same, in the project
+#   new.sh ray . --from ~/oci-cluster       the same, in the project
 #
 # An interrupted run is completed by the next one.
 #
