@@ -22,7 +22,7 @@ include_patterns = [
     "*/README.md",
     "tests/*/README.md",
     "scripts/*/README.md",
-    "scripts/*/*/README.md",
+    "scripts/templates/*/README.md",
 ]
 # Not even looked into; and what a project of `new.sh` gets, in whose folder its links lead somewhere.
 exclude_patterns = [".*", "node_modules", "scripts/templates/project"]
@@ -37,11 +37,7 @@ MORE = {
     "Frameworks": ("dask/README", "pytorch/README", "tensorflow/README", "horovod/README", "ray/README"),
     "The project": (
         *("CHANGELOG", "CONTRIBUTING", "SECURITY", "tests/oci_service/README", "examples/README"),
-        *(
-            "scripts/sessions/README",
-            *(f"scripts/sessions/{kind}/README" for kind in ("jupyter", "ssh", "tensorboard")),
-        ),
-        "scripts/templates/terraform/README",
+        *("scripts/sessions/README", "scripts/templates/terraform/README"),
     ),
 }
 REFERENCE = """
