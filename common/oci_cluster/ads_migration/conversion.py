@@ -169,7 +169,7 @@ def _why_no_variable(name: str, text: str) -> str:
     if not _VARIABLE.fullmatch(name):
         return "a variable's name has letters, digits and _ alone"
     if is_secret(name, text):
-        return "a secret stands in no command and no Job; let the script read it from OCI Vault"
+        return "a secret stands in no command and no Job; name it in VAULT_SECRETS, by its OCID in OCI Vault"
     if name in DECIDED or name == "RANK":
         return "the launch decides it for each node"
     if name in FLAG_ONLY:
