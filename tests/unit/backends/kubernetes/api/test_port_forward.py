@@ -36,6 +36,7 @@ from oci_cluster.errors import BackendError, NotPermittedError
 def place(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[KubernetesPlace]:
     """Return a Kubernetes; what is at the other end of a connection that is half ended, may be silent for a moment."""
     monkeypatch.setattr(module, "_LOOK_S", 0.05)
+    monkeypatch.setattr(module, "_SILENT_S", 2.0)  # on a busy machine an echo takes longer than a tenth of a second
     place = KubernetesPlace(tmp_path, clock, monkeypatch)
     yield place
     place.close()
@@ -93,8 +94,8 @@ def test_nobody_listens(place: KubernetesPlace, forwarder: FakeForwarder, cluste
         tunnel.dial()
     with serving(echo) as port:
         tunnel = tunnel_to(place, cluster, port)
-        assert send_and_read(tunnel.dial, b"1") == b"1"
-        assert send_and_read(tunnel.dial, b"2") == b"2"
+        assert echoed(tunnel.dial, b"1") == b"1"
+        assert echoed(tunnel.dial, b"2") == b"2"
     with tunnel.dial() as connection:  # who has answered before is not watched
         assert read_all(connection) == b""
     with pytest.raises(BackendError, match="nobody listens"):
@@ -133,7 +134,7 @@ def test_a_pod_that_took_the_place_of_another_is_found(
         later = {**pod["metadata"], "name": "later", "creationTimestamp": "2026-01-01T01:00:00Z"}
         going = {**later, "name": "going", "creationTimestamp": "2026-01-01T02:00:00Z", "deletionTimestamp": "now"}
         pods |= {name: pod, "later": {**pod, "metadata": later}, "going": {**pod, "metadata": going}}
-        assert send_and_read(tunnel.dial, b"x") == b"x"
+        assert echoed(tunnel.dial, b"x") == b"x"
         assert "/pods/later/portforward" in forwarder.asked[-1][0]
 
 
@@ -173,7 +174,7 @@ def test_what_gets_no_answer_is_asked_once_more(
     with serving(echo) as port:
         tunnel = tunnel_to(place, cluster, port)
         forwarder.drops = 1
-        assert send_and_read(tunnel.dial, b"x") == b"x"
+        assert echoed(tunnel.dial, b"x") == b"x"
         forwarder.drops = 2
         with pytest.raises(BackendError, match="did not answer GET"):
             tunnel.dial()
