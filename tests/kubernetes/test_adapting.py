@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import re
 
-import pytest
 from kube.launches import SOON_S, Site, lines_of
 from wishing import wishing
-
-pytestmark = pytest.mark.timeout(180)
 
 
 def test_a_job_grows_and_shrinks_as_main_wishes(site: Site) -> None:

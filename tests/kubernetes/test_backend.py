@@ -12,9 +12,6 @@ from kube.images import DEBIAN
 from kube.launches import GATE, SOON_S, UP, Site, lines_of
 from kube.volumes import claim
 
-pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
-
-
 # Else main may have ended before the workers have found it.
 TOGETHER = ("--env", "WAIT_FOR_ADDRESSES=1")
 

@@ -16,8 +16,6 @@ from kube.faults import FaultyProxy
 from kube.launches import GATE, SOON_S, UNTIL, UP, Site, lines_of, site_of
 from kube.volumes import claim
 
-pytestmark = pytest.mark.timeout(500)  # with the start of the Kubernetes; each test has its own patience
-
 HALF_A_MINUTE_S = 30.0
 # A lost node is told to end when it has been silent for HEARTBEAT_TIMEOUT, grace and margin (48 s), and killed after
 # twice grace and margin, and a minute (126 s). Machines that others use, too, are slower.

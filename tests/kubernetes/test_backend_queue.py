@@ -16,8 +16,6 @@ from kube.launches import GATE, SOON_S, UNTIL, UP, Site, lines_of, site_of
 from kube.teams import Team, teams
 from kube.volumes import claim
 
-pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
-
 RESULT = "print('the result')"
 
 

@@ -16,8 +16,6 @@ from kube.teams import Team, teams
 from kube.volumes import claim
 from kubernetes_rights import CLUSTER_WIDE, Right, documented, rights_of, rules
 
-pytestmark = pytest.mark.timeout(300)
-
 # A worker that is none of the last is removed by its pod only when it is silent, for minutes: the unit ring has that.
 LATE: Right = ("", "pods", "delete")
 NOT_GIVEN = ("create pods", "create pods/exec", "update jobs.batch", "update secrets", "patch pods", "list nodes")

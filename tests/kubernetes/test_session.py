@@ -13,8 +13,6 @@ import pytest
 from harness import wait_until
 from kube.launches import CHECKOUT, SOON_S, Site
 
-pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes
-
 
 def test_a_session_in_a_pod_is_reached_by_who_has_its_token(site: Site) -> None:
     """Nothing but the API leads there; its server is on the pod's own loopback, and nothing is left."""

@@ -17,7 +17,6 @@ from kube.teams import Team, teams
 from kube.volumes import claim
 
 # Twelve pods start on few CPUs, twice.
-pytestmark = pytest.mark.timeout(300)
 PATIENCE_S = 3 * SOON_S
 # Those of both teams, which borrow from each other; and what a pod is that holds none any more.
 MACHINES = 16

@@ -12,7 +12,6 @@ from kube.cluster import Cluster
 from kube.launches import SOON_S, UP, Site, site_of
 from kube.teams import teams
 
-pytestmark = pytest.mark.timeout(240)
 QUEUE = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "LocalQueue"}
 
 

@@ -19,8 +19,6 @@ from oci_cluster.backends import open_backend
 from oci_cluster.backends.base import PortForward
 from oci_cluster.errors import BackendError, NotPermittedError
 
-pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each test has its own patience
-
 PORT, EXPOSED = 7001, 7100
 # A new connection is watched for a refusal first, for half a second; a busy machine takes longer for both.
 CUT_AFTER_S = 3.0
