@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import os
 import re
+import resource
 import signal
 import sys
 from collections.abc import Iterator
@@ -25,6 +27,9 @@ from oci_cluster.system import interrupts  # noqa: E402 - likewise
 interrupts._FIRST_LOOK_S = 1000.0
 
 _FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHON")
+_LIBC = ctypes.CDLL(None)
+_PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
+_LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
 @functools.cache  # else each test parses all these files again, which costs more than most tests do
@@ -71,23 +76,57 @@ def empty_memory() -> Iterator[None]:
     MemoryFileSystem.pseudo_dirs[:] = [""]
 
 
+def _process_state() -> dict[str, object]:
+    """Return what tests of one process share, and none may change for those that follow."""
+    adopts = ctypes.c_int()
+    if hasattr(_LIBC, "prctl"):
+        _LIBC.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
+    handlers = {f"handler of {number!r}": signal.getsignal(number) for number in signal.valid_signals()}
+    return {
+        **handlers,
+        **{f"variable {name}": value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
+        **{f"limit {number}": resource.getrlimit(number) for number in _LIMITS},
+        "blocked signals": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
+        "working directory": Path.cwd(),
+        "adopts orphans": adopts.value,
+    }
+
+
+@pytest.fixture
+def same_process() -> Iterator[None]:
+    """Name the test that leaves changed what another one may fail by."""
+    before = _process_state()
+    yield
+    after = _process_state()
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert not changed, f"left changed: {', '.join(sorted(changed))}"
+
+
 @pytest.fixture(autouse=True)
-def _isolated(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> None:
-    for name in [name for name in os.environ if name in contract_variables() or _FOREIGN.match(name)]:
-        monkeypatch.delenv(name)
+def _isolated(same_process: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Leave what was, also where a test undoes what it has patched, or a verb sets variables of its own process."""
+    before = dict(os.environ)
     place = tmp_path_factory.mktemp("a folder with spaces")
     for folder in ("home", "work"):
         (place / folder).mkdir()
-    monkeypatch.setenv("HOME", str(place / "home"))
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-    monkeypatch.chdir(place / "work")
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name in contract_variables() or _FOREIGN.match(name)]:
+            patch.delenv(name)
+        patch.setenv("HOME", str(place / "home"))
+        patch.setenv("PATH", "/usr/bin:/bin")
+        patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
+        patch.chdir(place / "work")
+        yield
+    for name in os.environ.keys() - before.keys():
+        del os.environ[name]
 
 
 @pytest.fixture(autouse=True)
-def own_signals() -> Iterator[None]:
+def own_signals(same_process: None) -> Iterator[None]:
     """Leave behind no handler that a verb has installed: it would get the signals of the tests that follow."""
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {
+        number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
+    }
     yield
     for number, handler in before.items():
         signal.signal(number, handler)

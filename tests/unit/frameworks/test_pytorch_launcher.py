@@ -63,7 +63,6 @@ def test_ranks_share_the_nodes_cpus_where_it_has_a_share(
     monkeypatch.setenv("NODE_CPUS", cpus)
     launcher.share_cpus(ranks)
     assert launcher.os.environ.get("OMP_NUM_THREADS") == threads
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
 
 
 def test_users_number_of_threads_is_kept(launcher: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:

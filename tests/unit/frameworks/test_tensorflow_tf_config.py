@@ -39,6 +39,9 @@ class Port:
         return socket.socket()
 
 
+CREATE_SERVER = socket.create_server
+
+
 @pytest.fixture
 def tf_config(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Return the module; nothing of it binds a port of this machine."""
@@ -170,7 +173,7 @@ def test_what_cannot_be_is_refused(
 
 def test_a_port_is_left_free_again(tf_config: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is TensorFlow's a moment later."""
-    monkeypatch.undo()
+    monkeypatch.setattr(tf_config.socket, "create_server", CREATE_SERVER)
     with socket.create_server(("", 0)) as listener:
         port = listener.getsockname()[1]
     for _ in range(2):

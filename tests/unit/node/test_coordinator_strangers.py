@@ -137,7 +137,8 @@ def test_a_half_frame_of_a_node_has_a_time_too(served: Served, monkeypatch: pyte
 
 def test_a_flood_keeps_no_node_out_and_is_bounded(served: Served) -> None:
     """Who comes later drives out the oldest that has not proved itself; nodes that have stay."""
-    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (4096, limits[1]))
     worker = served.node()
     worker.create()
     flood = [socket.create_connection(("127.0.0.1", served.port), PATIENCE_S) for _ in range(600)]
@@ -149,6 +150,7 @@ def test_a_flood_keeps_no_node_out_and_is_bounded(served: Served) -> None:
     finally:
         for connection in flood:
             connection.close()
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.mark.parametrize("request_", [{}, {"do": "launch"}, {"do": "read"}, {"do": "read", "name": 5, "start": "x"}])
