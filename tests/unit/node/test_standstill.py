@@ -16,6 +16,7 @@ from unit.fake_cluster import MakeNode, Node, all_train
 
 from oci_cluster.contract.names import STOP
 from oci_cluster.node.standstill import SIGNAL, Standstill, ask_all, waits_in
+from oci_cluster.system.process import kill_group
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 
@@ -184,7 +185,8 @@ def start(tmp_path: Path) -> Iterator[Start]:
         path = f"{ROOT}/common/entry:{ROOT}/dask/entry"
         own = {"PATH": os.environ["PATH"], "PYTHONPATH": path, "NODE_DIR": str(node_dir), "ENTRY_PID": "1", **environ}
         command = [program, str(tmp_path / "train.py")]
-        process = subprocess.Popen(command, env=own, stdout=subprocess.PIPE, text=True)
+        # A group of its own: some of them start others.
+        process = subprocess.Popen(command, env=own, stdout=subprocess.PIPE, text=True, start_new_session=True)
         started.append(process)
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -192,7 +194,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
 
     yield start
     for process in started:
-        process.kill()
+        kill_group(process.pid)
         process.wait()
         assert process.stdout is not None
         process.stdout.close()
