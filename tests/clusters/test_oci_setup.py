@@ -197,7 +197,7 @@ def test_what_is_lost_is_made_again_and_nothing_of_others_is_touched(tenancy: Te
 
 
 def test_what_does_not_fit_is_named_before_anything_is_made(tenancy: Tenancy) -> None:
-    """A dynamic group that is somebody else's, and a repository in another compartment."""
+    """A dynamic group of somebody else; a repository elsewhere fits, and its statements say where."""
     root = tenancy.service.settings["TENANCY_OCID"]
     rule = "all {resource.type = 'datasciencenotebooksession'}"
     tenancy.as_administrator(
@@ -208,8 +208,12 @@ def test_what_does_not_fit_is_named_before_anything_is_made(tenancy: Tenancy) ->
     wrong = {"NODES_GROUP": "theirs", "REGISTRY": "iad.ocir.io/stand-in/elsewhere"}
     said = tenancy.setup("plain", "--apply", code=78, **wrong)
     assert f"dynamic group theirs has another matching rule, {rule}" in said
-    assert f"IMAGES_COMPARTMENT_OCID={root}" in said
     assert tenancy.changes(before) == []
+    missing = tenancy.setup("plain", REGISTRY=wrong["REGISTRY"]).splitlines()
+    assert not [line for line in missing if line.startswith("+ repository")]
+    assert {line.partition(" in ")[2] for line in missing if " repos in " in line} == {
+        "tenancy where target.repo.name = 'elsewhere/plain'"
+    }
 
 
 def test_who_is_no_administrator_is_told_what_to_do(tenancy: Tenancy) -> None:

@@ -127,9 +127,9 @@ class Identity:
 
     def subjects(self, principal: Principal) -> list[Subject]:
         """Return everything that a statement can name and that *principal* is or is in."""
-        found = [Subject("any-user"), Subject("any-group")]
         if principal.kind == "service":
-            return [Subject("service", name=principal.id)]
+            return [Subject("any-user"), Subject("service", name=principal.id)]
+        found = [Subject("any-user"), Subject("any-group")]
         if principal.kind == "resource":
             members = [group for group in self.dynamic_groups.all() if self._rules[group["id"]](principal.claims)]
             return found + [Subject("dynamic-group", group["id"], name=group["name"]) for group in members]
