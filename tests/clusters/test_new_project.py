@@ -247,7 +247,8 @@ def test_a_copy_that_was_made_by_hand(own: Own) -> None:
     assert "./scripts/images.sh build dask" in own.run("make", "-n", "build").stdout
     insert(own.root / "dask" / "start-worker.sh", 'echo "my own start script"')
     said = own.run(CHECKOUT / "scripts" / "new.sh", "dask", own.root).stderr
-    assert "these are yours, and stay as they are: dask/start-worker.sh\n" in said
+    # The guide, too: its links lead to docs/, which a project has elsewhere.
+    assert "these are yours, and stay as they are: dask/README.md, dask/start-worker.sh\n" in said
     newer = own.newer("newer version")
     with (newer / "dask" / "start-worker.sh").open("a") as script:
         script.write("# a line of the newer version\n")
