@@ -36,6 +36,7 @@ class FakeKubernetes(httpx.BaseTransport):
         self.before: Callable[[str, str, Any], None] = lambda _method, _path, _body: None
         self.after: Callable[[str, str, Any], None] = lambda _method, _path, _body: None
         self.logs: dict[str, list[tuple[float, str]]] = {}
+        self.log_is_gone = False
         self.held: set[int] = set()
         # What Kueue does with Jobs that name no queue: gives them this one, or suspends them.
         self.queue_of_unnamed, self.suspends_unnamed = "", False
@@ -245,6 +246,8 @@ class FakeKubernetes(httpx.BaseTransport):
         self.logs.setdefault(self.pods()[node]["metadata"]["name"], []).append((second, text))
 
     def _log(self, pod: str) -> bytes:
+        if self.log_is_gone:  # a kubelet answers so, with 200, while the container's files are removed
+            return f"failed to try resolving symlinks in path /var/log/pods/{pod}/node/0.log: no such file\n".encode()
         lines = self.logs.get(pod, [])
         return "".join(f"2026-01-01T00:00:{second:02}.000000000Z {text}" for second, text in lines).encode()
 

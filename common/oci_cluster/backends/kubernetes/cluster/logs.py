@@ -95,21 +95,24 @@ class _Reader:
 
     def _copy(self) -> None:
         since = {"sinceTime": self._last.decode()} if self._last else {}
-        rest = b""
+        rest, has_begun = b"", False
         with self._service.stream(
             self._path, container="node", follow=self._follow, timestamps=True, read_s=_SILENCE_S, **since
         ) as answer:
             self._answer = answer
             for data in answer.iter_bytes():
                 *lines, rest = (rest + data).split(b"\n")
-                for line in lines:
-                    self._add(line + b"\n")
+                pieces = [line + b"\n" for line in lines]
                 if len(rest) > _LONGEST:
-                    self._add(rest)
-                    rest = b""
+                    pieces, rest = [*pieces, rest], b""
+                for piece in pieces:
+                    if not (has_begun or _STAMP.match(piece)):
+                        return  # a kubelet's own words: the container's files have just been removed
+                    has_begun = True
+                    self._add(piece)
                 if self._is_closed:
                     return
-        if rest:
+        if rest and (has_begun or _STAMP.match(rest)):
             self._add(rest)
 
     def _add(self, line: bytes) -> None:

@@ -54,3 +54,17 @@ def test_a_pod_that_does_not_tell_when_it_began_has_its_log_as_it_is(place: Kube
     copy.fetch()
     copy.close()
     assert (tmp_path / "MAIN.log").read_text() == "line 8000\n"
+
+
+def test_words_of_a_kubelet_are_no_log_and_take_the_place_of_none(place: KubernetesPlace) -> None:
+    """A pod's files may be gone before its end was seen: the lines that were followed stay."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    kept = cluster.directory / "logs" / "MAIN.log"
+    kept.parent.mkdir(exist_ok=True)
+    kept.write_text("entry up\n")
+    place.begin()
+    place.fake.log_is_gone = True
+    place.end("MAIN", 143)
+    backend.finish(cluster, place.said.append)
+    assert kept.read_text() == "entry up\n"
