@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan
-from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.generations import has_main_reported
+from oci_cluster.contract.storage.asked import asked_dir
 from oci_cluster.errors import ClusterError
 
 
@@ -37,7 +37,7 @@ class ReportedMains:
         if main.id not in self._known:
             try:
                 plan = self._load(cluster)
-                cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+                cluster_dir = asked_dir(cluster, plan)
                 is_cleared = bool(self._launched) and self._launched not in cluster_dir.listing()
                 self._known[main.id] = is_cleared or has_main_reported(cluster_dir)
             except ClusterError:  # nobody can look, or no launch has made it: the backend's word counts

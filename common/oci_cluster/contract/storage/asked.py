@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oci_cluster.contract.cluster import Cluster, Plan
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import ClusterError, StorageError
 from oci_cluster.system.files import LocalFiles
 from oci_cluster.system.process import die_with_parent
@@ -137,6 +138,12 @@ def _serve(pipe: Connection) -> None:
 def may_hang(cluster: Cluster, plan: Plan) -> bool:
     """Return whether the work dir may be on another disk than kept files."""
     return plan.url.startswith("file:") and plan.url != f"file://{cluster.directory}"
+
+
+def asked_dir(cluster: Cluster, plan: Plan, patience_s: float | None = None) -> ClusterDir:
+    """Open the cluster dir, whose files another process reads where the disk may hang."""
+    files = AskedFiles() if may_hang(cluster, plan) else None
+    return ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=patience_s, files=files)
 
 
 def asked(cluster: Cluster, plan: Plan, question: Callable[[], T]) -> T:

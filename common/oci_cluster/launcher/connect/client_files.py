@@ -15,6 +15,7 @@ from oci_cluster.contract.names import CERTIFICATE
 from oci_cluster.contract.parsers import is_at_main, parse_place
 from oci_cluster.contract.session import client_token
 from oci_cluster.contract.settings.config import framework_defaults, framework_words, read_settings_file
+from oci_cluster.contract.storage.asked import asked_dir
 from oci_cluster.errors import BackendError, UsageError
 from oci_cluster.system.files import write_whole
 
@@ -84,12 +85,13 @@ def _filled_in(text: str, values: Mapping[str, str]) -> str | None:
 
 def _certificate(cluster: Cluster, plan: Plan, reach: Reach) -> tuple[str, str]:
     """Return the launch's certificate and its key, PEM."""
-    work_dir, url = plan.environment.get("WORK_DIR", ""), plan.url
+    work_dir = plan.environment.get("WORK_DIR", "")
     if is_at_main(work_dir):
         _, port = parse_place(work_dir)
         host, here = reach("MAIN", port)
-        url = f"main://{host}:{here}/{plan.cluster_id}"
-    cluster_dir = ClusterDir(url, cluster.launch_id, plan.launch_key)
+        cluster_dir = ClusterDir(f"main://{host}:{here}/{plan.cluster_id}", cluster.launch_id, plan.launch_key)
+    else:
+        cluster_dir = asked_dir(cluster, plan)
     pair: Mapping[str, object] | None = cluster_dir.read(CERTIFICATE, any_life=True)
     if pair is None:
         raise BackendError(

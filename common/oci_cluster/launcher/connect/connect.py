@@ -12,16 +12,17 @@ import tempfile
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan
-from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY
 from oci_cluster.contract.parsers import parse_count
 from oci_cluster.contract.session import TOKEN_FILE, session_token
 from oci_cluster.contract.settings.config import PROJECT_ROOT, framework_dir
+from oci_cluster.contract.storage.asked import asked_dir
 from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.connect.client_files import Gate, client_port, write_client_files
@@ -37,6 +38,7 @@ from oci_cluster.system.process import Signals, die_with_parent
 
 if TYPE_CHECKING:
     from oci_cluster.backends.base import Backend
+    from oci_cluster.contract.files.cluster_dir import ClusterDir
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ class Connected:
             return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
         words = {"host": host, "port": here, "token": token, "name": self.cluster.name}
         if "{ssh_config}" in kind.command:
-            words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._facts())))
+            words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._told())))
         return (kind.url or kind.command).format(**words)
 
     def client(self, target: Path) -> dict[str, str]:
@@ -232,13 +234,20 @@ class Connected:
                 f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
             )
 
+    @cached_property
+    def _cluster_dir(self) -> ClusterDir:
+        return asked_dir(self.cluster, self.plan)  # one that does not answer is waited for once
+
+    def _told(self) -> dict[str, str]:
+        """Return what main tells of itself; ClusterError where nobody can look."""
+        ready = self._cluster_dir.read(READY, any_life=True) or {}
+        return facts_of(self.backend, self.cluster, self.plan, ready)
+
     def _facts(self) -> dict[str, str]:
         try:
-            cluster_dir = ClusterDir(self.plan.url, self.cluster.launch_id, self.plan.launch_key)
-            ready = cluster_dir.read(READY, any_life=True) or {}
+            return self._told()
         except ClusterError:  # what main says of its URLs is not known; its ports are
             return {}
-        return facts_of(self.backend, self.cluster, self.plan, ready)
 
 
 def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from oci_cluster.contract.cluster import Cluster, Plan
-from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.session import TOKEN_FILE, verifier_of
 from oci_cluster.contract.settings.config import (
     PROJECT_ROOT,
@@ -24,6 +23,7 @@ from oci_cluster.contract.settings.config import (
     framework_dir,
     read_config,
 )
+from oci_cluster.contract.storage.asked import asked, asked_dir
 from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.connect.connect import Connected, Port, open_in_browser
@@ -311,9 +311,8 @@ def _outputs(cluster: Cluster, plan: Plan, *, is_running: bool) -> str:
     if place := outputs_of(cluster, plan):
         return place
     try:
-        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
-        here = cluster_dir.local_path
-        if here is not None and here.is_dir():  # nothing has been written, yet
+        here = asked_dir(cluster, plan).local_path
+        if here is not None and asked(cluster, plan, here.is_dir):  # nothing has been written, yet
             return str(Path(plan.environment.get("OUTPUT_DIR") or here / "outputs"))
         if here is None and is_running and "://" in plan.url and not plan.url.startswith("main:"):
             return f"{plan.url}/outputs"

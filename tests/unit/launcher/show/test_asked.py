@@ -1,4 +1,4 @@
-"""Work dirs that never answer: what `list`, `status` and `stop` do then."""
+"""Work dirs that never answer: what the verbs do then."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -22,11 +23,15 @@ from unit.launcher.door import Door
 from unit.launcher.following import Run, nothing
 
 import oci_cluster
+from oci_cluster.backends.base import DirectConnection
 from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.storage import asked
 from oci_cluster.contract.storage.asked import Asked, AskedFiles
-from oci_cluster.errors import StorageError
+from oci_cluster.errors import StorageError, UsageError
 from oci_cluster.launcher import verbs
+from oci_cluster.launcher.connect.client_files import Gate, write_client_files
+from oci_cluster.launcher.connect.connect import Connected, Port
+from oci_cluster.launcher.session import session
 from oci_cluster.system import files as local_files
 
 # Where several that do not answer were asked in turns, or one twice for each of its files, it would take longer. Four
@@ -102,6 +107,61 @@ def test_logs_are_shown_without_the_work_dir(door: Door) -> None:
     stuck_cluster(door)
     began = time.monotonic()
     assert verbs.run("logs", ["stuck"]) == 0
+    assert time.monotonic() - began < SOON_S
+
+
+@pytest.fixture
+def reached(door: Door, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connected]:
+    """Yield the way to a cluster whose work dir never answers, and whose main listens."""
+    stuck_cluster(door)
+    (cluster,) = door.backend.clusters
+    plan = door.backend.plans[cluster.launch_id]
+    plan = replace(plan, environment={**plan.environment, "CLUSTER_TLS": "1"})
+    monkeypatch.setattr(asked, "LIMIT_S", 0.5)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        way = DirectConnection("127.0.0.1", server.getsockname()[1])
+        monkeypatch.setattr(door.backend, "port_forward", lambda *_: way, raising=False)
+        connected = Connected(door.backend, cluster, plan, lambda _: None, door.root)
+        yield connected
+        connected.close()
+
+
+def test_a_way_to_a_port_needs_no_work_dir(reached: Connected) -> None:
+    """Only the path of its URL, which main tells there, is missing."""
+    began = time.monotonic()
+    urls = [reached.url("MAIN", Port(8787)) for _ in range(3)]
+    assert time.monotonic() - began < SOON_S
+    assert urls == [urls[0]] * 3
+    assert urls[0].startswith("http://127.0.0.1:")
+
+
+def test_a_program_outside_is_told_that_the_certificate_is_on_a_disk_that_hangs(reached: Connected) -> None:
+    began = time.monotonic()
+    place = Gate("127.0.0.1", 1, "tls://127.0.0.1:1", reached.connections.reach)
+    with pytest.raises(StorageError, match=r"file:///stuck/.*does not answer: look at the disk"):
+        write_client_files(reached.cluster, reached.plan, reached.root / "dask", reached.root, place)
+    assert time.monotonic() - began < SOON_S
+
+
+def test_ssh_is_told_that_its_host_key_is_on_a_disk_that_hangs(reached: Connected) -> None:
+    """And not to wait until the session is ready."""
+    folder = reached.root / "scripts" / "sessions" / "shell"
+    folder.mkdir(parents=True)
+    (folder / "session.env").write_text("SESSION_PORT=22\nSESSION_COMMAND='ssh -F {ssh_config} {name}'\n")
+    reached.plan = replace(reached.plan, environment={**reached.plan.environment, "SESSION": "shell"})
+    with pytest.raises(StorageError, match=r"file:///stuck/.*does not answer: look at the disk"):
+        reached.url("MAIN", Port(22))
+
+
+def test_a_session_beside_a_cluster_waits_for_no_disk(
+    reached: Connected, silence: threading.Event, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether there are outputs is asked of it, too."""
+    usual = Path.is_dir
+    monkeypatch.setattr(Path, "is_dir", lambda path, **_: silence.wait(240) if "stuck" in path.parts else usual(path))
+    began = time.monotonic()
+    with pytest.raises(UsageError, match="there are no outputs to show"):
+        session._outputs(reached.cluster, reached.plan, is_running=True)
     assert time.monotonic() - began < SOON_S
 
 
