@@ -103,6 +103,8 @@ def _check_entry(plan: Plan, folder: Path, files: CodeFiles) -> None:
 
 
 def _summary(folder: Path, files: CodeFiles, archive: Path) -> Iterator[str]:
+    from oci_cluster.system.code_files import size_of  # noqa: PLC0415 - where code is sent
+
     size = sum(path.lstat().st_size for path in files.paths if not path.is_symlink())
     count = f"{len(files.paths)} file{'s' if len(files.paths) != 1 else ''}"
     ignored = sum("is never sent" not in why for why in files.left_out.values())
@@ -112,11 +114,13 @@ def _summary(folder: Path, files: CodeFiles, archive: Path) -> Iterator[str]:
     if files.environments:
         is_one = len(files.environments) == 1
         stays.append(f"{_named(files.environments)}, {'a Python environment' if is_one else 'Python environments'}")
-    yield printable(
-        f"code in {folder}: {count} with {size} bytes, {archive.stat().st_size} bytes compressed"
-        + (f"; left out: {'; '.join(stays)}" if stays else ""),
-        2000,
-    )
+    if others := len(files.left_out) - ignored - len(files.keys) - len(files.environments):
+        stays.append(f"{others} hidden or made by tools")
+    line = f"code in {folder}: {count} with {size} bytes, {archive.stat().st_size} bytes compressed"
+    if stays:
+        stayed, is_all = size_of(folder / name for name in files.left_out)
+        line += f"; left out, {'' if is_all else 'at least '}{stayed} bytes: {'; '.join(stays)}"
+    yield printable(line, 2000)
 
 
 def _named(names: Sequence[str]) -> str:
