@@ -26,14 +26,19 @@ _PASSWORDS = {
     *("SECRET", "SECRETS", "CREDENTIAL", "CREDENTIALS", "CREDS"),
 }
 _ANYWHERE = {*_PASSWORDS, "TOKEN", "KEY", "KEYS", "APIKEY", "APIKEYS", "PRIVATE", "WEBHOOK", "WEBHOOKS"}
-_LAST = {"PASS", "PAT", "DSN", "SAS", "JWT", "BEARER", "COOKIE", "COOKIES", "AUTHORIZATION"}
+_LAST = {
+    *("PASS", "PW", "PAT", "PATS", "DSN", "SAS", "JWT", "JWTS", "OTP", "BEARER", "COOKIE", "COOKIES"),
+    *("AUTHORIZATION", "CONNSTR"),
+}
 _IN_A_ROW = {
     *(("ACCESS", "TOKENS"), ("API", "TOKENS"), ("AUTH", "TOKENS"), ("BEARER", "TOKENS"), ("REFRESH", "TOKENS")),
     *(("CONNECTION", "STRING"), ("CONNECTION", "STRINGS"), ("CONN", "STRING"), ("CONN", "STR")),
     *(("AUTH", "CONFIG"), ("AUTH", "HEADER")),
 }
 # Written without a blank: SSHPASS, OPENAIAPIKEY.
-_END = re.compile(r".+(PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|TOKEN|SECRET|CREDENTIALS)|.*(API|ACCESS|SECRET|PRIVATE)KEY")
+_END = re.compile(
+    r".+(PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PW|TOKEN|SECRET|CREDENTIALS)|.*(API|ACCESS|SECRET|PRIVATE)KEY"
+)
 _OTHER_WORDS = {
     *("BYPASS", "COMPASS", "ENCOMPASS", "OVERPASS", "SURPASS", "TRESPASS", "UNDERPASS", "OLDPWD"),
     *("BANDPASS", "HIGHPASS", "LOWPASS", "ALLPASS"),
@@ -55,15 +60,18 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,4}(\.[0-9]*)?")
 _PATH = re.compile(r"(~|\.{0,2})/[\w./ -]*\.\w{1,6}|(~|\.{0,2})/[\w./-]+/")
 _FIELD = re.compile(r"[a-z][a-z_., -]{0,40}")
 
-# A JSON web token, an authorization's, and those of OpenAI's kind.
+# A JSON web token, an authorization's, those of OpenAI's kind, and a line of .netrc.
 _FORMS = re.compile(
     r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.|(?i:\bauthorization\s*[:=]\s*\S)|(?i:\bbearer)\s+(?=\S*[0-9])[\w.~+/=-]{12,}"
-    r"|\bsk-[\w-]{20,}"
+    r"|(?i:\bbasic)\s+(?=\S*[0-9])[A-Za-z0-9+/]{12,}={0,2}(?!\S)|\bsk-[\w-]{20,}"
+    r"|\bmachine\s+\S+\s+login\s+\S+\s+password\s"
 )
 # name=value, name: value, "name": "value"
 _ASSIGNED = re.compile(
     r"""(?<![\w/.-])["']?(?P<name>[A-Za-z][\w.-]{1,60})["']?\s*[:=]\s*["']?(?P<value>[^\s"',;&}]+)"""
 )
+# --name value, in a text of options
+_OPTION = re.compile(r"(?<!\S)--?(?P<name>[A-Za-z][\w.-]{1,60})\s+(?P<value>[^\s-]\S*)")
 
 
 def is_secret(name: str, text: str) -> bool:
@@ -96,6 +104,7 @@ def is_name_of_secret(name: str, text: str) -> bool:
     if joined or _PASSWORDS & {*upper}:
         return True
     is_last = upper[-1] in _LAST or (upper[-1] == "PWD" and len(upper) > 1)
+    is_last = is_last or (upper[-1] in {"AUTH", "OAUTH"} and not _FIELD.fullmatch(text))  # AUTH=basic is a way
     is_named = is_last or any(
         _is_about_a_secret(before, word, text) for before, word in itertools.pairwise(["", *upper])
     )
@@ -115,7 +124,8 @@ def _has_form(text: str) -> bool:
     """Return whether *text* looks like a key, or has one in it."""
     if redact(text) != text or _FORMS.search(text) or key_in(text.encode()):
         return True
-    return any(is_name_of_secret(found["name"], found["value"]) for found in _ASSIGNED.finditer(text))
+    pairs = itertools.chain(_ASSIGNED.finditer(text), _OPTION.finditer(text))
+    return any(is_name_of_secret(found["name"], found["value"]) for found in pairs)
 
 
 def _shown(name: str, text: str) -> str:
@@ -158,7 +168,8 @@ _LARGEST_BYTES = 1 << 20
 _READ_BYTES = 64 << 10
 
 # Each with what it is called. Sources: RFC 7468 and OpenSSH (headers), AWS (ids of access keys begin so), OCI's
-# configuration file, and the prefixes that GitHub, GitLab, Hugging Face and Slack give their tokens to be found by.
+# configuration file, and the prefixes that these give their tokens to be found by; last Google, npm, PyPI, Stripe,
+# SendGrid, DigitalOcean and HashiCorp's Vault.
 PRIVATE_KEY = "a private key"
 # What follows a private key's header, in JSON too: lines of an encrypted one, and the key. A program that reads keys
 # has the header alone.
@@ -170,7 +181,14 @@ _KEYS = (
     ("a token of GitHub", re.compile(rb"\b(gh[pousr]_[A-Za-z0-9]{36}|github_pat_[A-Za-z0-9_]{22})")),
     ("a token of GitLab", re.compile(rb"\bglpat-[A-Za-z0-9_-]{20}")),
     ("a token of Hugging Face", re.compile(rb"\bhf_[A-Za-z0-9]{30}")),
-    ("a token of Slack", re.compile(rb"\bxox[abeoprs]-[A-Za-z0-9-]{10}")),
+    ("a token of Slack", re.compile(rb"\b(xox[abeoprs]|xapp)-[A-Za-z0-9-]{10}")),
+    (
+        "a token",
+        re.compile(
+            rb"\b(AIza[\w-]{35}|ya29\.[\w-]{20}|npm_[A-Za-z0-9]{36}|pypi-AgEI[\w-]{40}|[rs]k_live_[A-Za-z0-9]{20}"
+            rb"|SG\.[\w-]{22}\.[\w-]{43}|dop_v1_[0-9a-f]{64}|hvs\.[\w-]{20})"
+        ),
+    ),
 )
 _OCI_CONFIG = (
     re.compile(rb"^\s*key_file\s*=", re.MULTILINE),

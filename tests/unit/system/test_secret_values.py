@@ -20,6 +20,7 @@ NAMES = [
     *("DOCKER_AUTH_CONFIG", "PGPASSWORD", "REDISCLI_AUTHTOKEN", "accountKey", "dbPassword", "API_KEYS", "WANDB_APIKEY"),
     *("SECRETS", "SECRET_KEY_BASE", "SIGNING_KEY", "TF_VAR_db_password", "AUTHORIZATION", "GITLAB_PRIVATE_TOKEN"),
     *("CREDS", "PASSCODE", "DB_CONN_STR", "OAUTH_REFRESH_TOKENS", "SNOWFLAKE_PRIVATE_KEY_PASSPHRASE", "KAGGLE_KEY"),
+    *("LDAP_BIND_PW", "ROOTPW", "GITHUB_PATS", "JWTS", "SMS_OTP", "CONNSTR"),
 ]
 VALUES = [
     *(GITHUB, HUGGING_FACE, f"glpat-{'a' * 20}", "AKIAIOSFODNN7EXAMPLE", f"xoxb-{'1' * 12}", JSON_WEB),
@@ -30,6 +31,10 @@ VALUES = [
         "lr=0.1,api_key=x1",
         "-----BEGIN PRIVATE " + f"KEY-----\n{'MIIE' * 9}",
     ),
+    *(f"AIza{'aB3-x' * 7}", f"npm_{'a1B2' * 9}", f"pypi-AgEIcHlwaS5vcmc{'a1' * 20}", f"sk_live_{'a1' * 12}"),
+    *(f"SG.{'a1' * 11}.{'x' * 43}", f"dop_v1_{'a1' * 32}", f"hvs.{'a1' * 12}", f"xapp-1-A{'1' * 9}"),
+    *("Basic bWU6aHVudGVyMg==", "machine h login me password hunter2", "--epochs 3 --password hunter2 -v"),
+    '{"auths": {"host": {"auth": "bWU6aHVudGVyMg=="}}}',
     *("https://me:hunter2@host/x", "https://objectstorage.eu.oraclecloud.com/p/hunter2/n/ns/b/x/o/y"),
 ]
 OTHERS = dict(
@@ -59,6 +64,9 @@ OTHERS = dict(
             ("PATTERN", "*"),
         ),
         *(("JWT_ALGORITHM", "HS256"), ("BEARERS", "two"), ("DB_SECRET_OCID", "ocid1.vaultsecret.oc1.iad.aaaa")),
+        *(("AUTH", "basic"), ("OCI_AUTH", "resource_principal"), ("OAUTH", "none"), ("LEVEL", "basic block-3-layers")),
+        ("OPTIONS", "--tokenizer bert --sort-key label --pass 3 --key-file /x/y.txt"),
+        *(("NPM", "npm_config_cache"), ("SK", "sk_live_demo"), ("NOTE_2", "the password policy of this machine")),
         ("VAULT_SECRETS", "TOKEN=ocid1.vaultsecret.oc1.iad.aaaa DB_PASS=ocid1.vaultsecret.oc1..b"),
     ]
 )
