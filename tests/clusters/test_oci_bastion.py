@@ -23,6 +23,7 @@ from oci_service.handle import Service
 from way_desk import CONTROLS, Desk, Node, ours, says, stop_looking, why_not
 
 from oci_cluster.backends import open_backend
+from oci_cluster.backends.oci.connect import tunnels
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 
 pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not())
@@ -209,6 +210,17 @@ def test_a_host_key_that_nobody_has_told_is_not_taken(desk: Desk) -> None:
     ):
         desk.open()
     assert desk.node.accepted == 0
+
+
+def test_a_host_key_of_the_settings_counts_where_oci_tells_none(desk: Desk, tmp_path: Path) -> None:
+    desk.open().close()
+    key = (desk.service.directory / "bastion" / "host.pub").read_text().strip()
+    desk.service.control({"bastion_host_key": "untold"})
+    tunnel = desk.open(BASTION_HOST_KEY=key)
+    assert stop_looking(tunnel)
+    tunnel.close()
+    with pytest.raises(NotPermittedError, match="has another host key than it should have"):
+        desk.open(BASTION_HOST_KEY=tunnels.new_key(tmp_path).removesuffix(" oci-cluster"))
 
 
 def test_what_a_session_says_is_no_command(desk: Desk, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ class Rooms(Checks):
     def begin(self) -> None:
         """Have right settings, images and hosts again."""
         super().begin()
-        self.tenancy.service.control({"capacity": {}})
+        self.tenancy.service.control({"capacity": {}, "told": {}, "required_tags": [], "faults": []})
         self.push(IMAGE)
         (self.tenancy.project.path / ".images" / "dask.json").unlink(missing_ok=True)
 
@@ -111,6 +111,65 @@ def test_a_wrong_namespace_and_a_bucket_that_is_nowhere(checks: Rooms) -> None:
     _, found = checks.check()
     assert failed(found) == {"namespace": ["WORK_DIR is in the namespace elsewhere, and this tenancy has stand-in"]}
     checks.until_fine(found)
+
+
+def test_a_bucket_in_the_archive_and_a_tag_that_is_required(checks: Rooms) -> None:
+    checks.make('oci os bucket create --compartment-id "$tenancy" --name cold --storage-tier Archive')
+    checks.settings["WORK_DIR"] = "oci://cold@stand-in/team-a/work"
+    checks.tenancy.service.control({"required_tags": ["Operations.CostCenter"]})
+    _, found = checks.check()
+    assert {"bucket", "required tags"} <= set(failed(found))
+    checks.until_fine(found)
+    assert checks.settings["WORK_DIR"] == "oci://cold-clusters@stand-in/team-a/work"
+    assert checks.settings["DEFINED_TAGS"] == "'Operations.CostCenter=<value>'"
+
+
+@pytest.mark.parametrize(
+    ("told", "fault", "why"),
+    [
+        ({"get_bucket": {"isReadOnly": True}}, {}, "it is read-only, as another bucket is replicated to it"),
+        (
+            {"list_retention_rules": {"items": [{"id": "r", "displayName": "seven years"}]}},
+            {},
+            "objects can be neither changed nor deleted, by its retention rules: seven years",
+        ),
+        (
+            {"get_bucket": {"kmsKeyId": "ocid1.key.oc1.iad.k"}},
+            {"operation": "put_object", "kind": "409"},
+            "the bucket's key ocid1.key.oc1.iad.k may be disabled",
+        ),
+    ],
+)
+def test_a_bucket_that_nobody_can_use(checks: Rooms, told: dict[str, Any], fault: dict[str, str], why: str) -> None:
+    """No statement helps; another bucket does."""
+    checks.tenancy.service.control({"told": told, "faults": [fault] if fault else []})
+    _, found = checks.check()
+    (text,) = failed(found)["bucket"]
+    assert text.endswith(why)
+    (fix,) = [one["fix"] for one in found if one["item"] == "bucket"]
+    assert "allow " not in fix
+    checks.tenancy.service.control({"told": {}, "faults": []})
+    checks.until_fine(found)
+    assert checks.settings["WORK_DIR"] == "oci://clusters-clusters@stand-in/team-a/work"
+
+
+def test_a_bastion_that_lets_nobody_in_and_a_name_server_of_somebodys(checks: Rooms) -> None:
+    """The last lines say what is not known of OCI, and of these."""
+    bastion = checks.make(
+        "ocid bastion bastion create --bastion-type STANDARD --compartment-id \"$network\" --client-cidr-list '[]' "
+        f"--target-subnet-id {checks.settings['SUBNET_OCID']}"
+    )
+    checks.settings["BASTION_ID"] = bastion
+    server = {"type": "DomainNameServer", "serverType": "CustomDnsServer", "customDnsServers": ["10.9.9.9"]}
+    checks.tenancy.service.control({"told": {"get_dhcp_options": {"options": [server]}}})
+    _, found = checks.check()
+    assert "lets nobody in" in failed(found)["bastion"][0]
+    assert "OCI may not tell the key of host.bastion" in failed(found)["bastion"][1]
+    fixes = "\n".join(one["fix"] for one in found if one["item"] == "bastion" and one["verdict"] == "fails")
+    checks.tenancy.as_administrator(fixes.replace("<your address>/32", "0.0.0.0/0"))
+    _, found = checks.check(BASTION_HOST_KEY="'ssh-ed25519 AAAA'")
+    assert failed(found) == {}
+    assert [one["item"] for one in found if one["verdict"] == "unknown"] == ["name server"]
 
 
 def test_a_compartment_that_is_not_there(checks: Rooms) -> None:

@@ -66,7 +66,7 @@ class Bastions:
                 targetVcnId=found["vcnId"],
                 targetSubnetId=subnet,
                 clientCidrBlockAllowList=["0.0.0.0/0"],
-                privateEndpointIpAddress="192.0.2.2",
+                privateEndpointIpAddress=str(ipaddress.ip_network(found["cidrBlock"])[-2]),
                 maxSessionTtlInSeconds=_LONGEST_S,
                 maxSessionsAllowed=_MOST_SESSIONS,
                 lifecycleState="ACTIVE",
@@ -80,6 +80,7 @@ class Bastions:
             ("POST", f"{base}/bastions", "create_bastion", self._create_bastion),
             ("GET", f"{base}/bastions", "list_bastions", self._list_bastions),
             ("GET", f"{base}/bastions/{{id}}", "get_bastion", lambda r: self.bastions.answer(self._bastion(r))),
+            ("PUT", f"{base}/bastions/{{id}}", "update_bastion", self._update_bastion),
             ("POST", f"{base}/sessions", "create_session", self._create_session),
             ("GET", f"{base}/sessions", "list_sessions", self._list_sessions),
             ("GET", f"{base}/sessions/{{id}}", "get_session", self._get_session),
@@ -102,6 +103,11 @@ class Bastions:
             raise invalid(f"maxSessionTtlInSeconds must be between {_SHORTEST_S} and {_LONGEST_S}")
         self.bastions.touch(bastion, **{**body, "maxSessionTtlInSeconds": longest})
         return self.bastions.answer(bastion, **self._work_request("CREATE_BASTION", bastion))
+
+    def _update_bastion(self, request: Request) -> Answer:
+        bastion = self._bastion(request)
+        self.bastions.touch(bastion, **models.check("UpdateBastionDetails", request.json(), package=sdk))
+        return Answer(status=202, headers=self._work_request("UPDATE_BASTION", bastion))
 
     def _list_bastions(self, request: Request) -> Answer:
         self._tenancy.check_compartment(request.wanted("compartmentId"))

@@ -32,6 +32,7 @@ from oci_service.resources import (
 )
 
 ADMINISTRATORS = "Administrators"
+_NAMESPACE = "ocid1.tagnamespace.oc1.."
 # What every new tenancy has.
 _FOR_ADMINISTRATORS = f"ALLOW GROUP {ADMINISTRATORS} to manage all-resources IN TENANCY"
 
@@ -197,6 +198,13 @@ class Identity:
             ("GET", f"{base}/compartments", "list_compartments", self._lister(self.compartments)),
             ("POST", f"{base}/compartments", "create_compartment", self._creator(self.compartments, *required)),
             ("GET", f"{base}/compartments/{{id}}", "get_compartment", self._get_compartment),
+            (
+                "GET",
+                f"{base}/tagDefaults/actions/assembleEffectiveTagSet",
+                "assemble_effective_tag_set",
+                lambda r: self._required_tags(r.wanted("compartmentId")),
+            ),
+            ("GET", f"{base}/tagNamespaces/{{id}}", "get_tag_namespace", self._get_tag_namespace),
             ("GET", f"{base}/regions", "list_regions", lambda _: Answer([{"key": "IAD", "name": REGION}])),
             ("GET", f"{base}/tenancies/{{id}}", "get_tenancy", self._get_tenancy),
             ("GET", f"{base}/tenancies/{{id}}/regionSubscriptions", "list_region_subscriptions", self._regions),
@@ -284,6 +292,25 @@ class Identity:
         if request.names["id"] == self.id:
             return Answer({"id": self.id, "name": "tenancy", "lifecycleState": "ACTIVE", "timeCreated": now()})
         return self.compartments.answer(self.compartments.get(request.names["id"]))
+
+    def _required_tags(self, compartment: str) -> Answer:
+        """Return a tag default for each tag of the control ``required_tags``, without a value."""
+        self.check_compartment(compartment)
+        found = []
+        for name in self._controls.required_tags:
+            space, _, key = name.partition(".")
+            about = {
+                "tagNamespaceId": f"{_NAMESPACE}{space}",
+                "tagDefinitionName": key,
+                "isRequired": True,
+                "value": "",
+            }
+            found.append({**about, "id": ocid("tagdefault", ""), "compartmentId": self.id, "lifecycleState": "ACTIVE"})
+        return Answer(found)
+
+    def _get_tag_namespace(self, request: Request) -> Answer:
+        space = request.names["id"]
+        return Answer({"id": space, "name": space.removeprefix(_NAMESPACE), "compartmentId": self.id})
 
     def _own(self, request: Request) -> None:
         if request.names["id"] != self.id:

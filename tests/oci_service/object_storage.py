@@ -44,6 +44,7 @@ class ObjectStorage:
             ("GET", bucket, "get_bucket", self._get_bucket),
             ("HEAD", bucket, "head_bucket", self._get_bucket),
             ("DELETE", bucket, "delete_bucket", self._delete_bucket),
+            ("GET", f"{bucket}/retentionRules", "list_retention_rules", self._list_retention_rules),
             ("GET", f"{bucket}/l", "get_object_lifecycle_policy", self._get_lifecycle),
             ("PUT", f"{bucket}/l", "put_object_lifecycle_policy", self._put_lifecycle),
             ("DELETE", f"{bucket}/l", "delete_object_lifecycle_policy", self._delete_lifecycle),
@@ -83,7 +84,8 @@ class ObjectStorage:
             if name in self.buckets:
                 text = f"Either the bucket '{name}' in namespace '{self._buckets.namespace}' already exists"
                 raise Refusal(409, "BucketAlreadyExists", f"{text} or you are not authorized to create it")
-            bucket = self._buckets.add(name, body["compartmentId"], request.principal.id)
+            more = {name: body[name] for name in ("storageTier", "kmsKeyId") if body.get(name)}
+            bucket = self._buckets.add(name, body["compartmentId"], request.principal.id, **more)
         return Answer(bucket.fields, 200, {"etag": bucket.etag})
 
     def _get_bucket(self, request: Request) -> Answer:
@@ -98,6 +100,10 @@ class ObjectStorage:
                 raise Refusal(409, "BucketNotEmpty", f"Bucket named '{name}' is not empty. Delete all objects first.")
             self._buckets.remove(request.names["bucket"])
         return Answer(status=204)
+
+    def _list_retention_rules(self, request: Request) -> Answer:
+        self._buckets.find(request)
+        return Answer({"items": []})
 
     # --- Lifecycle policies, which are kept and do nothing
 

@@ -39,6 +39,7 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "subnets": _network("SUBNET", use="ATTACH DETACH"),
     "route-tables": _network("ROUTE_TABLE", manage="ATTACH DETACH CREATE UPDATE DELETE"),
     "security-lists": _network("SECURITY_LIST", manage="ATTACH DETACH CREATE UPDATE DELETE"),
+    "dhcp-options": _network("DHCP", manage="ATTACH DETACH CREATE UPDATE DELETE"),
     "nat-gateways": ("", "NAT_GATEWAY_READ", "NAT_GATEWAY_ATTACH", _all("NAT_GATEWAY", "CREATE UPDATE DELETE")),
     "internet-gateways": _network("INTERNET_GATEWAY", manage="ATTACH DETACH CREATE UPDATE DELETE"),
     "service-gateways": (
@@ -67,6 +68,8 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "groups": ("GROUP_INSPECT", "", "GROUP_UPDATE", _all("GROUP", "CREATE DELETE")),
     "dynamic-groups": ("DYNAMIC_GROUP_INSPECT", "", "DYNAMIC_GROUP_UPDATE", _all("DYNAMIC_GROUP", "CREATE DELETE")),
     "policies": ("POLICY_READ", "", "", _all("POLICY", "CREATE UPDATE DELETE")),
+    "tag-namespaces": ("TAG_NAMESPACE_INSPECT", "", "TAG_NAMESPACE_USE", _all("TAG_NAMESPACE", "CREATE UPDATE DELETE")),
+    "tag-defaults": ("TAG_DEFAULT_INSPECT", "", "", _all("TAG_DEFAULT", "CREATE UPDATE DELETE")),
     "tenancies": ("TENANCY_INSPECT", "", "", ""),
     "bastion": ("BASTION_INSPECT", "BASTION_READ", "BASTION_USE", _all("BASTION", "CREATE UPDATE DELETE MOVE")),
     "bastion-session": (
@@ -86,7 +89,7 @@ FAMILIES: Mapping[str, Sequence[str]] = {
     "data-science-family": [name for name in TYPES if name.startswith("data-science-")],
     "virtual-network-family": [
         *("vcns", "subnets", "route-tables", "security-lists", "network-security-groups", "private-ips", "vnics"),
-        *("nat-gateways", "internet-gateways", "service-gateways"),
+        *("nat-gateways", "internet-gateways", "service-gateways", "dhcp-options"),
     ],
     "object-family": ["objectstorage-namespaces", "buckets", "objects"],
     "bastion-family": ["bastion", "bastion-session"],
@@ -120,7 +123,10 @@ _DATA_SCIENCE = {
     "create_job_artifact": "DATA_SCIENCE_JOB_CREATE id",
     "get_job_artifact_content": "DATA_SCIENCE_JOB_READ id",
     "head_job_artifact": "DATA_SCIENCE_JOB_READ id",
-    "create_job_run": "DATA_SCIENCE_JOB_RUN_CREATE compartment, DATA_SCIENCE_JOB_READ body.jobId",
+    "create_job_run": (
+        "DATA_SCIENCE_JOB_RUN_CREATE compartment, DATA_SCIENCE_JOB_READ body.jobId,"
+        " DATA_SCIENCE_PROJECT_READ body.projectId"
+    ),
     "list_job_runs": "DATA_SCIENCE_JOB_RUN_INSPECT compartment",
     "get_job_run": "DATA_SCIENCE_JOB_RUN_READ id",
     "update_job_run": "DATA_SCIENCE_JOB_RUN_UPDATE id",
@@ -137,6 +143,7 @@ _STORAGE = {
     "get_bucket": "BUCKET_READ bucket",
     "head_bucket": "BUCKET_INSPECT bucket",
     "delete_bucket": "BUCKET_DELETE bucket",
+    "list_retention_rules": "BUCKET_READ bucket",
     "get_object_lifecycle_policy": "BUCKET_READ bucket",
     "put_object_lifecycle_policy": "BUCKET_UPDATE bucket, OBJECT_CREATE bucket, OBJECT_DELETE bucket",
     "delete_object_lifecycle_policy": "BUCKET_UPDATE bucket",
@@ -197,6 +204,7 @@ _NETWORK = {
     ),
     "list_subnets": "SUBNET_READ compartment",
     "get_subnet": "SUBNET_READ id",
+    "get_dhcp_options": "DHCP_READ id",
     "update_subnet": (
         "SUBNET_UPDATE id, ROUTE_TABLE_ATTACH body.routeTableId, SECURITY_LIST_ATTACH body.securityListIds"
     ),
@@ -224,6 +232,8 @@ _IDENTITY = {
     "create_user": "USER_CREATE tenancy",
     "get_user": "USER_READ tenancy",
     "upload_api_key": "USER_APIKEY_ADD tenancy",
+    "assemble_effective_tag_set": "TAG_DEFAULT_INSPECT compartment",
+    "get_tag_namespace": "TAG_NAMESPACE_INSPECT tenancy",
     "list_regions": "",
     "get_tenancy": "TENANCY_INSPECT tenancy",
     "list_region_subscriptions": "TENANCY_INSPECT tenancy",
@@ -251,6 +261,7 @@ _BASTION = {
     "create_bastion": "BASTION_CREATE compartment, VCN_READ compartment, SUBNET_READ body.targetSubnetId",
     "list_bastions": "BASTION_INSPECT compartment",
     "get_bastion": "BASTION_READ id",
+    "update_bastion": "BASTION_UPDATE id",
     "create_session": "BASTION_USE body.bastionId, BASTION_SESSION_CREATE body.bastionId",
     "list_sessions": "BASTION_SESSION_INSPECT bastionId",
     "get_session": "BASTION_SESSION_READ id",

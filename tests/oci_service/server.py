@@ -200,6 +200,8 @@ class Service:
             spoilt = self.controls.fault(call["operation"], who, name or "")
             self._authorise(call["operation"], request)
             answer = self._once(call["operation"], function, request)
+            if told := self.controls.told.get(short):
+                answer = replace(answer, content={**answer.content, **told})
             call["status"] = answer.status
             if spoilt is not None:
                 answer = None if spoilt.kind == "drop-after" else replace(answer, torn_s=spoilt.seconds)

@@ -46,6 +46,7 @@ class Tenancy:
         self.security_lists = Shelf("securitylist", lock)
         self.nat_gateways = Shelf("natgateway", lock)
         self.route_tables = Shelf("routetable", lock)
+        self.dhcp_options = Shelf("dhcpoptions", lock)
         self.repositories = Shelf("containerrepo", lock)
         #: What a route may lead to; others add theirs.
         self.gateways = [self.nat_gateways]
@@ -57,7 +58,14 @@ class Tenancy:
         """All that a policy can be about."""
         identity = self.identity
         people = [identity.compartments, identity.users, identity.groups, identity.dynamic_groups, identity.policies]
-        network = [self.vcns, self.subnets, self.security_lists, self.nat_gateways, self.route_tables]
+        network = [
+            self.vcns,
+            self.subnets,
+            self.security_lists,
+            self.nat_gateways,
+            self.route_tables,
+            self.dhcp_options,
+        ]
         return [*people, *network, *self._network.shelves, self.repositories]
 
     def make_network(self, cidr: str) -> str:
@@ -81,12 +89,17 @@ class Tenancy:
             "prohibitPublicIpOnVnic": True,
             "prohibitInternetIngress": True,
             "routeTableId": ocid("routetable"),
-            "dhcpOptionsId": ocid("dhcpoptions"),
+            "dhcpOptionsId": self._add_dhcp_options(fields["compartmentId"], fields["vcnId"]),
             "virtualRouterIp": str(network[1]),
             "virtualRouterMac": "00:00:17:00:00:01",
             "lifecycleState": "AVAILABLE",
         }
         return self.subnets.add(**{**defaults, **fields})
+
+    def _add_dhcp_options(self, compartment: str, vcn: str) -> str:
+        options = [{"type": "DomainNameServer", "serverType": "VcnLocalPlusInternet"}]
+        common = {"compartmentId": compartment, "vcnId": vcn, "lifecycleState": "AVAILABLE"}
+        return str(self.dhcp_options.add(**common, options=options)["id"])
 
     # --- VCN
 
@@ -110,6 +123,7 @@ class Tenancy:
         return [
             *found,
             *self._network.routes(),
+            ("GET", f"{base}/dhcps/{{id}}", "get_dhcp_options", getter(self.dhcp_options)),
             ("PUT", update, "update_security_list", self._update_security_list),
             ("PUT", f"{base}/subnets/{{id}}", "update_subnet", self._update_subnet),
         ]

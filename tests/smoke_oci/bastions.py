@@ -1,20 +1,25 @@
-"""What costs nothing either: a session of a bastion, where there is one."""
+"""What costs nothing either: a session of a bastion, where there is one, and an ssh to its host."""
 
 from __future__ import annotations
 
 import ipaddress
+import subprocess
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.oci.connect import tunnels
-from oci_cluster.backends.oci.connect.bastion import host_keys
+from oci_cluster.backends.oci.connect.bastion import host_keys, host_of
 from oci_cluster.errors import BackendError
 from smoke_oci.guesses import Findings
 from smoke_oci.tenancy import Refused, Tenancy, request_id
 
-_GUESSES = ("session", "key-type", "command", "host-key", "name", "delete")
+_GUESSES = ("session", "key-type", "command", "host-key", "late-key", "name", "delete")
+# As long as connect.sh waits; and one ssh, which ends by itself unless nobody answers where it leads.
+_KEY_WITHIN_S, _SSH_S = 75, 30
+# What ssh says that has got in, and is not led on.
+_IS_IN = ("forwarding failed", "open failed")
 _SHORTEST_S = 1800
 # Of documentation (RFC 5737), where the subnet is not known. Nobody needs to be there: no ssh is started.
 _NOBODY = "192.0.2.77"
@@ -26,9 +31,15 @@ def bastions(tenancy: Tenancy, findings: Findings) -> None:
         for guess in _GUESSES:
             findings.note(f"bastion-{guess}", is_right=None, evidence="BASTION_ID is not set")
         return
+    with tempfile.TemporaryDirectory() as directory:
+        _session(tenancy, findings, Path(directory))
+
+
+def _session(tenancy: Tenancy, findings: Findings, place: Path) -> None:
     client = tenancy.service.bastion
     try:
-        made = tenancy.ask("create a session", client.create_session, _body(tenancy), opc_retry_token=tenancy.name)
+        body = _body(tenancy, tunnels.new_key(place))
+        made = tenancy.ask("create a session", client.create_session, body, opc_retry_token=tenancy.name)
     except Refused as refused:
         is_about_key = refused.status == 400 and "key" in str(refused).lower()
         evidence = f"{refused.status} {refused.code}: {refused}"
@@ -38,16 +49,14 @@ def bastions(tenancy: Tenancy, findings: Findings) -> None:
     findings.note("bastion-key-type", is_right=True, evidence="it was accepted", request_id=request_id(made))
     session = str(made.data.id)
     try:
-        _look(tenancy, findings, session)
+        _look(tenancy, findings, session, place)
     finally:
         with tenancy.service.cleaning_up():
             deleted = tenancy.ask("delete a session", client.delete_session, session)
     _deleted(tenancy, findings, session, request_id(deleted))
 
 
-def _body(tenancy: Tenancy) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as directory:
-        key = tunnels.new_key(Path(directory))
+def _body(tenancy: Tenancy, key: str) -> dict[str, Any]:
     address = str(ipaddress.ip_network(tenancy.cidr, strict=False)[10]) if tenancy.cidr else _NOBODY
     return {
         "displayName": tenancy.name,
@@ -63,7 +72,7 @@ def _body(tenancy: Tenancy) -> dict[str, Any]:
     }
 
 
-def _look(tenancy: Tenancy, findings: Findings, session: str) -> None:
+def _look(tenancy: Tenancy, findings: Findings, session: str, place: Path) -> None:
     client, began = tenancy.service.bastion, time.monotonic()
 
     def done() -> Any:
@@ -87,15 +96,38 @@ def _look(tenancy: Tenancy, findings: Findings, session: str) -> None:
     if not is_active or found is None:
         return
     command = str((found.ssh_metadata or {}).get("command", ""))
-    place = f"{session}@host.bastion.{tenancy.service.region}.oci.{tenancy.service.domain}"
-    is_right = command.strip().endswith(place)
+    is_right = command.strip().endswith(f"{session}@{host_of(tenancy.service)}")
     findings.note("bastion-command", is_right=is_right, evidence=command or "there is none", request_id=asked)
     told = found.bastion_public_host_key_info or ""
     try:
-        is_right = bool(host_keys(told))
+        keys = host_keys(told)
     except BackendError:
-        is_right = False
-    findings.note("bastion-host-key", is_right=is_right, evidence=told or "it tells none", request_id=asked)
+        keys = ()
+    findings.note("bastion-host-key", is_right=bool(keys), evidence=told or "it tells none", request_id=asked)
+    _key(tenancy, findings, found, place, keys or tuple(filter(None, [tenancy.settings["bastion_host_key"]])))
+
+
+def _key(tenancy: Tenancy, findings: Findings, session: Any, place: Path, keys: tuple[str, ...]) -> None:
+    """Have ssh get in, as soon as its key is taken."""
+    host, began = host_of(tenancy.service), time.monotonic()
+    (place / "known_hosts").write_text("".join(f"{host} {key}\n" for key in keys))
+    program, *words = tunnels.bastion_command(place, host, 22, session.id, is_pinned=bool(keys))
+    target = f"{session.target_resource_details.target_resource_private_ip_address}:22"
+
+    def said() -> str:
+        command = [program, "-W", target, *words]
+        try:
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_SSH_S
+            )
+        except subprocess.TimeoutExpired:
+            return _IS_IN[0]
+        return "" if "Permission denied" in done.stderr else done.stderr.strip() or _IS_IN[0]
+
+    found = tenancy.until(said, minutes=_KEY_WITHIN_S / 60)
+    is_in = found is not None and any(words in found for words in _IS_IN)
+    evidence = f"ssh is in after {time.monotonic() - began:.0f} s" if is_in else found or "its key is refused"
+    findings.note("bastion-late-key", is_right=is_in or (None if found else False), evidence=evidence)
 
 
 def _deleted(tenancy: Tenancy, findings: Findings, session: str, request: str) -> None:

@@ -64,6 +64,7 @@ GUESSES: dict[str, Guess] = {
         bastion_key_type="a bastion takes an ssh-ed25519 key",
         bastion_command="`sshMetadata` has a `command` that ends with `<OCID>@host.bastion.<region>.oci.<domain>`",
         bastion_host_key="a session that is ACTIVE tells its host's key as OpenSSH writes it",
+        bastion_late_key="a session that is ACTIVE takes its key within 75 s",
         bastion_name="a list of sessions finds them by their name",
         bastion_delete="a session that is deleted is DELETED, or not there, within a minute",
     ),
@@ -147,10 +148,7 @@ GUESSES: dict[str, Guess] = {
             "a session's connections are cut when it ends or is deleted",
             "it takes a node that serves something, and half an hour",
         ),
-        bastion_late_key=(
-            "a session that is ACTIVE takes its key within 30 s",
-            "it takes an ssh from an address that the bastion lets in",
-        ),
+        project_read=("of its project a Job Run needs no more than that people read it", "it takes other policies"),
         bastion_policies=(
             "`use bastion` and `manage bastion-session` are enough, with `use virtual-network-family`",
             "it takes other policies",

@@ -29,16 +29,27 @@ class ServiceError(ClusterError):
 
 
 def refused(
-    what: str, status: int, code: str, message: str, request: object, *, operation: str = "", was_known: bool = False
+    what: str,
+    status: int,
+    code: str,
+    message: str,
+    request: object,
+    *,
+    operation: str = "",
+    identity: str = "",
+    was_known: bool = False,
+    behind_s: float = 0.0,
 ) -> ServiceError:
     """Return the error of a service that has refused to do *what*.
 
-    *operation* is the SDK's method, by which policies differ; *was_known*: the same identity has been taken before.
+    *operation* is the SDK's method, by which policies differ; *identity* is its kind, as in ``OCI_CLI_AUTH``, and
+    *was_known* whether it has been taken before; *behind_s* is how far this machine's clock is behind OCI's.
     """
     said = f"{code} {message}".lower()
     advices = _BASTION_ADVICE if operation in _BASTION else _ADVICE
     general = next((text for of, word, text in advices if of in {0, status} and word in said), "")
-    advice = _identity_advice(status, was_known=was_known) or _policy_advice(status, code, operation) or general
+    known = _identity_advice(identity, was_known=was_known, behind_s=behind_s) if status == 401 else ""
+    advice = known or _policy_advice(status, code, operation) or general
     text = f"cannot {what}: {message} ({status} {code}, request {request})"
     return ServiceError(
         "; ".join(filter(None, (text, advice))), status=status, code=code, exit_code=_exit_code(status, code)
@@ -110,16 +121,23 @@ def _policy_advice(status: int, code: str, operation: str) -> str:
     return f"check {settings}; or ask for the policy: {policy}" if settings else f"ask for the policy: {policy}"
 
 
-def _identity_advice(status: int, *, was_known: bool) -> str:
-    if status != 401:
-        return ""
-    renew = "a session's token is renewed with: oci session refresh"
+# Source: OCI's documentation of requests: the clocks of client and service may differ by five minutes.
+_CLOCKS_DIFFER_S = 300
+_RENEW = {
+    "api_key": "oci iam user api-key upload --user-id <OCID of your user> --key-file <public half of the key>",
+    "security_token": "oci session refresh",
+}
+
+
+def _identity_advice(identity: str, *, was_known: bool, behind_s: float) -> str:
+    if abs(behind_s) > _CLOCKS_DIFFER_S:
+        order = "behind" if behind_s > 0 else "ahead of"
+        return f"this machine's clock is {abs(behind_s):.0f} s {order} OCI's: set it; sudo timedatectl set-ntp true"
     if was_known:
-        return f"OCI knew you a moment ago: the session has expired, or the key was removed; {renew}"
-    return (
-        "OCI does not know you: check profile, fingerprint and key (OCI_CLI_PROFILE, ~/.oci/config) and this machine's"
-        f" clock; {renew}"
-    )
+        said = "OCI knew you a moment ago: the session has expired, or the key was removed"
+    else:
+        said = "OCI does not know you: check profile, fingerprint and key (OCI_CLI_PROFILE, ~/.oci/config)"
+    return "; ".join(filter(None, (said, _RENEW.get(identity))))
 
 
 # What to do about what a service says, by status and what is in its code or text. The first that fits is said.

@@ -12,6 +12,7 @@ import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -66,12 +67,17 @@ class Service:
         self._clock = clock
         self._sleep = sleep
 
+    @property
+    def identity_kind(self) -> str:
+        """How the caller is known, as in ``OCI_CLI_AUTH``."""
+        return self.environ.get("OCI_CLI_AUTH") or "api_key"
+
     @cached_property
     def identity(self) -> tuple[dict[str, Any], Any]:
         """The SDK's configuration and signer, by the rules of oci-cli."""
         path = self.environ.get("OCI_CLI_CONFIG_FILE") or oci.config.DEFAULT_LOCATION
         profile = self.environ.get("OCI_CLI_PROFILE") or oci.config.DEFAULT_PROFILE
-        kind = self.environ.get("OCI_CLI_AUTH") or "api_key"
+        kind = self.identity_kind
         region = self.environ.get("OCI_CLI_REGION")
         if kind not in (known := ("api_key", "security_token", "instance_principal", "resource_principal")):
             raise SettingsError(f"OCI_CLI_AUTH is '{kind}'; known are {', '.join(known)}")
@@ -199,10 +205,7 @@ class Service:
             try:
                 response = request(*args, **kwargs)
             except oci.exceptions.ServiceError as error:
-                operation = getattr(request, "__name__", "")
-                words = str(error.code), str(error.message), error.request_id
-                known = self._is_known
-                failure = refused(what, int(error.status), *words, operation=operation, was_known=known)
+                failure = self._refused(what, error, getattr(request, "__name__", ""))
                 is_passing = error.status in _REPEATED_STATUS or error.code in repeat_also
                 is_passing = is_passing or (failure.is_of_the_unseen and self._clock() < not_seen_until)
                 asked_for_s = _retry_after(error.headers)
@@ -220,6 +223,12 @@ class Service:
                 raise failure
             self._sleep(max(pause_s, asked_for_s))
         raise AssertionError  # _pauses never ends
+
+    def _refused(self, what: str, error: oci.exceptions.ServiceError, operation: str) -> ServiceError:
+        words = str(error.code), str(error.message), error.request_id
+        about = {"operation": operation, "identity": self.identity_kind}
+        behind_s = _seconds_behind(error.headers)
+        return refused(what, int(error.status), *words, **about, was_known=self._is_known, behind_s=behind_s)
 
     @contextmanager
     def cleaning_up(self) -> Iterator[None]:
@@ -261,6 +270,14 @@ def _retry_after(headers: Mapping[str, str] | None) -> float:
     try:
         return min(float((headers or {}).get("retry-after", 0)), _LONGEST_PAUSE_S * 3)
     except ValueError:
+        return 0.0
+
+
+def _seconds_behind(headers: Mapping[str, str] | None) -> float:
+    """Return how far our clock is behind an answer's; 0 without a date."""
+    try:
+        return parsedate_to_datetime(str((headers or {}).get("date"))).timestamp() - time.time()
+    except (TypeError, ValueError):
         return 0.0
 
 

@@ -57,6 +57,9 @@ _MOST_FREEFORM_TAGS, _MOST_DEFINED_TAGS = 10, 64
 _LONGEST_TAG_KEY, _LONGEST_TAG = 100, 256
 # How many tags of ours are on a Job, or on a run where that has more; a test counts them.
 OWN_TAGS = {"runs": 7, "multinode": 9}
+#: Types of OpenSSH's keys.
+KEY_TYPES = r"ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
+_HOST_KEY = re.compile(rf"(?:{KEY_TYPES}) [A-Za-z0-9+/]+={{0,2}}")
 # Our own: a cluster is found by them.
 _OWN_TAG = re.compile(r"oci-cluster(-.*)?", re.IGNORECASE)
 
@@ -105,6 +108,7 @@ class Jump:
 def tunnel_settings(given: Mapping[str, str]) -> Jump | str:
     """Return the way to nodes: a host of the user's, or a bastion's OCID."""
     read = SettingsReader(given)
+    read.value("BASTION_HOST_KEY", _host_key, "")
     jump, bastion = read.value("SSH_JUMP", _jump, Jump()), read.value("BASTION_ID", _bastion, "")
     read.check()
     if jump.host:
@@ -138,6 +142,7 @@ def _read_settings(read: SettingsReader, ttl_s: float) -> dict[str, Any]:
         "image_signature": read.value("IMAGE_SIGNATURE_ID", _ocid, ""),
         "subnet": read.value("SUBNET_OCID", _ocid, ""),
         "bastion": read.value("BASTION_ID", _bastion, ""),
+        "bastion_host_key": read.value("BASTION_HOST_KEY", _host_key, ""),
         "jump": read.value("SSH_JUMP", _jump, Jump()),
         "machines": {role: _machine(read, f"{role}_", every) for role in ROLES},
         "storage_gbs": read.value("STORAGE_GBS", lambda text: parse_count(text, minimum=50, maximum=10240)),
@@ -255,6 +260,9 @@ def matching(pattern: re.Pattern[str], what: str) -> Callable[[str], str]:
 _ocid = matching(OCID, "an OCID such as ocid1.compartment.oc1..aaaa")
 _image = matching(IMAGE_NAME, "an image with a tag, such as iad.ocir.io/<namespace>/dask:1")
 _shape = matching(_SHAPE, "a shape's name, such as VM.Standard.E4.Flex or VM.GPU.A10.1")
+
+
+_host_key = matching(_HOST_KEY, "a host's public key as OpenSSH has it, such as 'ssh-ed25519 AAAA'")
 
 
 def _bastion(text: str) -> str:

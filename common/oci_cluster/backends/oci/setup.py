@@ -15,9 +15,10 @@ from typing import Any
 
 import oci
 
+from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
 from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
 from oci_cluster.backends.oci.tenancy.access import Access
-from oci_cluster.backends.oci.tenancy.client import Tenancy, as_sent, cli
+from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN, Tenancy, as_sent, cli
 from oci_cluster.backends.oci.tenancy.requirements import (
     Needed,
     Places,
@@ -503,14 +504,18 @@ def run(
         return 0
     needed, found, steps = setup.look()
     show(difference(needed, found, steps))
+    if given.get("BASTION_ID") and (lacking := lacking_host_key(given, service)):
+        show("\n    ".join([f"? bastion: {lacking[0]}", *lacking[1].splitlines()]))
     if steps and "--apply" not in options:
         say(f"{len(steps)} missing; with --apply, setup.sh makes this")
+        say(NEVER_SEEN)
         return 0
     if steps:
         setup.apply(steps, say)
         _, found, _ = setup.look()
     if found.log_group and not given.get("LOG_GROUP_OCID"):  # what config.env still lacks
         show(f"LOG_GROUP_OCID={found.log_group}")
+    say(NEVER_SEEN)
     return 0
 
 

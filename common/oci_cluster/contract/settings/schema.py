@@ -226,6 +226,7 @@ _BACKENDS = (
     _oci("IMAGE_SIGNATURE_ID", example="ocid1.containerimagesignature.oc1.iad.aaaa"),
     _oci("SUBNET_OCID", example="ocid1.subnet.oc1.iad.aaaa"),
     _oci("BASTION_ID", example="ocid1.bastion.oc1.iad.aaaa"),
+    _oci("BASTION_HOST_KEY", example="ssh-ed25519 AAAA"),
     _oci("SSH_JUMP", example="me@jump.example.com"),
     _oci("SHAPE", "VM.Standard.E4.Flex"),
     _oci("OCPUS", example="4"),

@@ -24,6 +24,7 @@ GIVEN = {
     "SUBNET_OCID": SUBNET,
     "SUBNET_CIDR": "10.0.0.0/24",
     "BASTION_ID": "ocid1.bastion.oc1.iad.b",
+    "BASTION_HOST_KEY": "ssh-ed25519 AAAA",
     "LOG_GROUP_OCID": "ocid1.loggroup.oc1.iad.l",
     "WORK_DIR": f"oci://{BUCKET}@ns/team-a/work",
     "REGISTRY": "iad.ocir.io/ns/training",
@@ -34,6 +35,20 @@ core = oci.core.models
 
 def item(**fields: Any) -> SimpleNamespace:
     return SimpleNamespace(**{"lifecycle_state": "ACTIVE", **fields})
+
+
+def bucket(**fields: Any) -> SimpleNamespace:
+    return item(**{"compartment_id": JOBS, "storage_tier": "Standard", "is_read_only": False, **fields})
+
+
+def bastion(**fields: Any) -> SimpleNamespace:
+    usual = {
+        "id": GIVEN["BASTION_ID"],
+        "name": "bastion",
+        "target_vcn_id": "v",
+        "private_endpoint_ip_address": "10.0.0.9",
+    }
+    return item(**{**usual, "client_cidr_block_allow_list": ["0.0.0.0/0"], **fields})
 
 
 def refusal(status: int = 404, code: str = "NotAuthorizedOrNotFound") -> ServiceError:
@@ -62,6 +77,16 @@ OF_SETUP = {
     "list_container_repositories": item(items=[item(display_name="training/dask", compartment_id=JOBS)]),
     "get_object_lifecycle_policy": ServiceError("none", status=404, code="LifecyclePolicyNotFound"),
 }
+# What nothing but a check asks for.
+OF_CHECK = {
+    "assemble_effective_tag_set": [],
+    "get_tag_namespace": item(name="Operations"),
+    "list_retention_rules": [],
+    "list_projects": [],
+    "get_log": item(display_name="log"),
+    "list_log_groups": [],
+    "get_dhcp_options": item(options=[core.DhcpDnsOption(type="DomainNameServer", server_type="VcnLocalPlusInternet")]),
+}
 
 
 class World:
@@ -69,7 +94,7 @@ class World:
 
     def __init__(self) -> None:
         self.config: dict[str, str] = {"tenancy": ROOT, "user": "ocid1.user.oc1..u"}
-        self.region = "us-ashburn-1"
+        self.region, self.domain = "us-ashburn-1", "oraclecloud.com"
         self.objects: dict[str, bytes] = {}
         self.asked: list[str] = []
         self.subnet = item(
@@ -81,6 +106,7 @@ class World:
             prohibit_public_ip_on_vnic=True,
             availability_domain=None,
             route_table_id="rt",
+            dhcp_options_id="dhcp",
             security_list_ids=["l1"],
         )
         self.rules = item(
@@ -95,17 +121,14 @@ class World:
             "get_compartment": self._compartment,
             "list_jobs": [],
             "get_project": item(display_name="project", compartment_id=JOBS),
-            "list_projects": [],
-            "get_bucket": item(compartment_id=JOBS),
+            "get_bucket": bucket(),
             "list_buckets": [item(name=BUCKET)],
             "put_object": self._put,
             "get_object": lambda *key: item(data=item(content=self.objects[key[2]])),
             "list_objects": self._list,
             "delete_object": self._delete,
             "get_log_group": item(display_name="logs", compartment_id=JOBS),
-            "get_log": item(display_name="log"),
-            "list_log_groups": [],
-            "get_bastion": item(name="bastion", target_vcn_id="v"),
+            "get_bastion": bastion(),
             "get_subnet": self.subnet,
             "list_subnets": [self.subnet],
             "get_vcn": item(cidr_blocks=["10.0.0.0/22"], cidr_block="10.0.0.0/22"),
@@ -125,6 +148,7 @@ class World:
             "list_policies": lambda home: [self._policy()] if home == ROOT else [],
             "get_policy": lambda _: self._policy(),
             **OF_SETUP,
+            **OF_CHECK,
         }
         self.statements = [one.text for one in statements(needed_by(self.checked(), self.tenancy()))]
 

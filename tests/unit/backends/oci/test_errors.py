@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Mapping
+from email.utils import formatdate
 from typing import Any
 
 import pytest
@@ -22,8 +24,8 @@ def service(clock: Any) -> Service:
 class Operations:
     """Methods of a client, each of which refuses."""
 
-    def __init__(self, *refused: Any) -> None:
-        self._refusal = refusal(*refused)
+    def __init__(self, status: int, code: str, message: str = "no", headers: Mapping[str, str] | None = None) -> None:
+        self._refusal = refusal(status, code, message, **headers or {})
 
     def _refuse(self, *_: object, **__: object) -> Any:
         raise self._refusal
@@ -69,8 +71,30 @@ def test_the_policy_that_lacks_is_that_of_the_operation(
 def test_an_identity_that_was_taken_before_has_another_trouble(service: Service) -> None:
     """Profile and fingerprint were right a moment ago."""
     refused = Operations(401, "NotAuthenticated").named("create_job")
+    service.environ = {"OCI_CLI_AUTH": "security_token"}
     with pytest.raises(ServiceError, match="OCI does not know you: check profile, fingerprint and key"):
         service.call("x", refused)
     service.call("x", lambda: 1)
     with pytest.raises(ServiceError, match="OCI knew you a moment ago: the session has expired, or the key was rem"):
         service.call("x", refused)
+
+
+@pytest.mark.parametrize(
+    ("auth", "behind_s", "step"),
+    [
+        ("", 0, "oci iam user api-key upload --user-id <OCID of your user> --key-file <public half of the key>"),
+        ("security_token", 0, "oci session refresh"),
+        ("instance_principal", 0, "OCI does not know you: check profile"),
+        ("", 3600, "s behind OCI's: set it; sudo timedatectl set-ntp true"),
+        ("security_token", -400, "s ahead of OCI's: set it; sudo timedatectl set-ntp true"),
+        ("", 240, "oci iam user api-key upload"),  # so much may differ
+    ],
+)
+def test_who_is_not_known_is_told_what_renews_that(service: Service, auth: str, behind_s: float, step: str) -> None:
+    """By kind of identity, and by the clock of the answer."""
+    service.environ = {"OCI_CLI_AUTH": auth}
+    about = {"date": formatdate(time.time() + behind_s, usegmt=True)}
+    refused = Operations(401, "NotAuthenticated", "no", about).named("create_job")
+    with pytest.raises(ServiceError) as caught:
+        service.call("x", refused)
+    assert step in str(caught.value)

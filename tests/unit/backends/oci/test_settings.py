@@ -45,6 +45,7 @@ def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Chec
         "style": "runs",
         "node_logs": True,
         "bastion": "",
+        "bastion_host_key": "",
         "jump": Jump("", "", 0),
     }
 
@@ -67,6 +68,7 @@ def test_the_least_that_makes_a_launch_gets_the_backends_defaults(checkout: Chec
         ("IMAGE_SIGNATURE_ID", SIGNATURE, "image_signature", SIGNATURE),
         ("DESCRIPTION", "every night", "description", "every night"),
         ("BASTION_ID", BASTION, "bastion", BASTION),
+        ("BASTION_HOST_KEY", "ssh-ed25519 AAAAC3Nz", "bastion_host_key", "ssh-ed25519 AAAAC3Nz"),
         ("SSH_JUMP", "me@jump.example.com:2222", "jump", Jump("me", "jump.example.com", 2222)),
         ("SSH_JUMP", "jump", "jump", Jump("", "jump", 0)),
         ("SSH_JUMP", "[fd00::1]:22", "jump", Jump("", "fd00::1", 22)),

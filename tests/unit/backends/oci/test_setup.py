@@ -14,6 +14,7 @@ import pytest
 from oci_cluster.backends.oci import setup
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.setup import Found, Step, difference
+from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN
 from oci_cluster.backends.oci.tenancy.requirements import Needed, lifecycle_rules, matching_rule, needed_of, statements
 from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, TimedOutError, UsageError
@@ -43,7 +44,7 @@ class FakeService:
 
     def __init__(self) -> None:
         self.environ = {"PATH": "/usr/bin:/bin"}
-        self.region = "us-ashburn-1"
+        self.region, self.domain = "us-ashburn-1", "oraclecloud.com"
         self.identity = ({"tenancy": TENANCY}, None)
         self.client_of = None
 
@@ -237,21 +238,29 @@ def verb(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[int
 def test_a_difference_is_shown_and_nothing_is_made(verb: Callable[..., Any], tool: Tool) -> None:
     code, shown, said = verb([replace(WHOLE, bucket="")])
     assert (code, shown[0].splitlines()[0]) == (0, "+ bucket b")
-    assert said == ["1 missing; with --apply, setup.sh makes this"]
+    assert said == ["1 missing; with --apply, setup.sh makes this", NEVER_SEEN]
     assert tool.seen() == []
 
 
 def test_a_whole_tenancy_lacks_nothing(verb: Callable[..., Any]) -> None:
     code, shown, said = verb([WHOLE])
-    assert (code, said) == (0, [])
+    assert (code, said) == (0, [NEVER_SEEN])
     assert shown[0].splitlines()[-1] == "= nothing is missing"
     assert shown[1:] == ["LOG_GROUP_OCID=ocid1.loggroup.oc1..g"]
     assert len(verb([WHOLE], LOG_GROUP_OCID="ocid1.loggroup.oc1.iad.g")[1]) == 1  # config.env has it
 
 
+def test_a_bastion_whose_key_nobody_has_told_is_named_with_the_setting(verb: Callable[..., Any]) -> None:
+    bastion = {"BASTION_ID": "ocid1.bastion.oc1.iad.b"}
+    first, *fix = verb([WHOLE], **bastion)[1][1].splitlines()
+    assert first.startswith("? bastion: OCI may not tell the key of host.bastion.us-ashburn-1.oci.oraclecloud.com")
+    assert fix[-1].endswith("""cut -d' ' -f2-)'" >>config.env""")
+    assert not [text for text in verb([WHOLE], **bastion, BASTION_HOST_KEY="ssh-ed25519 A")[1] if "bastion" in text]
+
+
 def test_what_was_made_is_told(verb: Callable[..., Any]) -> None:
     code, shown, said = verb([replace(WHOLE, bucket=""), WHOLE], "--apply")
-    assert (code, said) == (0, ["made: bucket b"])
+    assert (code, said) == (0, ["made: bucket b", NEVER_SEEN])
     assert shown[-1] == "LOG_GROUP_OCID=ocid1.loggroup.oc1..g"
 
 

@@ -17,7 +17,7 @@ from oci_cluster.backends.oci.check.image import key_of, region_named, region_of
 from oci_cluster.backends.oci.jobs.requests import MAX_ENVIRONMENT_CHARACTERS, characters_of, node_environment
 from oci_cluster.backends.oci.service import Service, service_environ
 from oci_cluster.backends.oci.settings import read_settings
-from oci_cluster.backends.oci.tenancy.client import Tenancy
+from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN, Tenancy
 from oci_cluster.backends.oci.tenancy.shapes import FORM, KNOWN, nearest, platform_of
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, SettingsError
@@ -66,6 +66,7 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
                 yield finding if is_member else replace(finding, fix=_of_no_member(finding))
         except ClusterError as error:
             yield unknown(name, f"the look at it ended here: {error}")
+    say(NEVER_SEEN)
 
 
 def _of_no_member(finding: Finding) -> str:

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from ipaddress import IPv4Network, collapse_addresses, ip_network
 from typing import Any
 
-from oci_cluster.backends.findings import Checked, Finding, fails, fine, unknown
-from oci_cluster.backends.oci.check.resources import into_settings, statement
+from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
+from oci_cluster.backends.oci.check.image import region_named
+from oci_cluster.backends.oci.check.resources import BASTION, into_settings, statement
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.setup import NEW_LIST, network_steps, rule_line
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Tenancy, as_sent, cli, for_shell
@@ -31,6 +32,7 @@ from oci_cluster.contract.parsers import parse_bounds
 
 JSON = dict[str, Any]
 SUBNET, CIDR, ROUTE, RULES, ADDRESSES = "subnet", "SUBNET_CIDR", "route", "security rules", "free addresses"
+NAMES = "name server"
 _ANYWHERE = "0.0.0.0/0"
 _GATEWAY = "<OCID of the NAT gateway>"  # in the words of a command: that of the line before it
 # Source: OCI's documentation of subnets: the first two addresses and the last are reserved.
@@ -49,10 +51,13 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
     answer = tenancy.subnet
     found = _Network(checked, tenancy, answer.value)
     if answer.is_refused:
-        fix = statement(needed, "people", "virtual-network-family")
-        if other := found.other_subnet(tenancy.places.network):
-            fix = f"SUBNET_OCID={other}\n# or, where it is right: {fix}"
         text = f"SUBNET_OCID {ocid} is not there, or you may not see it: {answer.why}"
+        fix, other = statement(needed, "people", "virtual-network-family"), found.other_subnet(tenancy.places.network)
+        if there := _other_region(ocid, tenancy.service.region):
+            text = f"SUBNET_OCID {ocid} is of {there}, and {tenancy.service.region} is asked"
+            fix = "" if other else "# docs/oci.md, step 3, makes one there; or set OCI_CLI_REGION"
+        if other:
+            fix = "\n# or, where it is right: ".join(filter(None, (f"SUBNET_OCID={other}", fix)))
         if not checked.given.get("NETWORK_COMPARTMENT_OCID"):
             text += "; set NETWORK_COMPARTMENT_OCID where it is in another compartment than the Jobs"
         yield fails(SUBNET, text, fix)
@@ -63,7 +68,10 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         if cidr := checked.given.get("SUBNET_CIDR"):
             yield found.cidr(cidr)
         yield found.route()
-        yield found.rules()
+        yield found.names()
+        yield (rules := found.rules())
+        if rules.verdict is Verdict.FINE and checked.given.get("BASTION_ID"):
+            yield from found.bastion()
         yield found.addresses()
 
 
@@ -224,7 +232,34 @@ class _Network:
         make = for_shell(cli("network nat-gateway create", **self._where, display_name="clusters"))
         return f"gateway=$({make} --query data.id --raw-output)\n{_spliced(update, _GATEWAY, 'gateway')}"
 
+    def names(self) -> Finding:
+        """Return who tells nodes the addresses of OCI's services."""
+        request, ocid = self.tenancy.network.get_dhcp_options, self.subnet.dhcp_options_id
+        answer = self.tenancy.ask("look up the subnet's DHCP options", request, ocid)
+        if not answer.is_given:
+            return unknown(NAMES, answer.why)
+        options = [one for one in answer.value.options if one.type == "DomainNameServer"]
+        own = [text for one in options for text in getattr(one, "custom_dns_servers", None) or []]
+        if own:
+            return unknown(
+                NAMES, f"nodes ask {', '.join(own)}, and whether these know OCI's services is not seen from here"
+            )
+        return fine(NAMES, "the VCN's own")
+
     # --- Between nodes
+
+    def _ports(self) -> dict[str, list[tuple[int, int]]]:
+        return {self.checked.framework: ports_of(self.checked.root, self.checked.framework, self.checked.given)}
+
+    def bastion(self) -> Iterator[Finding]:
+        """Yield what keeps the bastion from the nodes' ports, where it is seen."""
+        answer, subnet = self.tenancy.bastion, self.tenancy.security_lists()
+        address = answer.value.private_endpoint_ip_address if answer.is_given else ""
+        if address:
+            wanted: Rules = (security_rules([f"{address}/32"], self._ports())[0], [])
+            if lacking := missing_rules(subnet.rules, wanted)[0]:
+                text = f"no security list of the nodes' subnet allows {'; '.join(map(rule_line, lacking))}"
+                yield fails(BASTION, f"the bastion does not get to the nodes: {text}", _commands(subnet, wanted))
 
     def rules(self) -> Finding:
         """Return whether security lists let nodes reach each other, and the services."""
@@ -232,7 +267,7 @@ class _Network:
             subnet = self.tenancy.security_lists()
         except ServiceError as error:
             return unknown(RULES, error.reason)
-        ports = {self.checked.framework: ports_of(self.checked.root, self.checked.framework, self.checked.given)}
+        ports = self._ports()
         ingress, egress = security_rules(subnet.blocks, ports)
         there = subnet.rules
         if allows(map(_to_services, there[1]), egress[-1], there[0]):
@@ -297,6 +332,12 @@ class _Network:
             if any(wider.overlaps(other) for other in taken):
                 return None
         return None
+
+
+def _other_region(ocid: str, region: str) -> str:
+    """Return the region that *ocid* names, unless it is *region*."""
+    there = region_named((ocid.split(".") + [""] * 4)[3])
+    return "" if there in {"", region_named(region)} else there
 
 
 def _kind_of(rule: Any) -> str:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import json
 import secrets
+import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from ipaddress import ip_network
 from typing import Any
 
 import oci
 
-from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
+from oci_cluster.backends.findings import Checked, Finding, Verdict, advice, fails, fine, unknown
+from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
+from oci_cluster.backends.oci.settings import tags_given
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Answer, Tenancy, cli, for_shell
 from oci_cluster.backends.oci.tenancy.requirements import Needed, needed_of, statements
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image
 
 CREDENTIALS, NAMESPACE, COMPARTMENT, PROJECT = "credentials", "namespace", "compartment", "project"
-BUCKET, LOG_GROUP, BASTION, MEMBER = "bucket", "log group", "bastion", "your group"
+BUCKET, LOG_GROUP, BASTION, MEMBER, TAGS = "bucket", "log group", "bastion", "your group", "required tags"
 # What the probe has in it: read back, it tells that nothing stands in between.
 _PROBE = b"made by check.sh; it may be deleted\n"
 _PATIENCE_S = 20.0  # as for other questions
@@ -69,6 +74,10 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         yield places.log_group(checked.given.get("LOG_OCID", ""))
     if bastion := checked.given.get("BASTION_ID"):
         yield places.bastion(bastion)
+        if lacking := lacking_host_key(checked.given, tenancy.service):
+            yield advice(BASTION, *lacking)
+    if tenancy.places.jobs:
+        yield places.required_tags()
 
 
 #: Items that only members of the group which launches may see.
@@ -122,6 +131,9 @@ class _Places:
         if self.tenancy.places.namespace != str(self.tenancy.namespace.value):
             yield unknown(BUCKET, "not looked at, as WORK_DIR is in another namespace")
             return
+        if why := self._unusable():
+            yield fails(BUCKET, f"bucket {self.needed.bucket}: {why}", self._other_bucket())
+            return
         service, storage = self.tenancy.service, self.tenancy.storage
         name = "/".join(filter(None, (self.needed.prefix, f".check-{secrets.token_hex(8)}")))
         where = (self.tenancy.places.namespace, self.needed.bucket)
@@ -168,16 +180,16 @@ class _Places:
         bucket, text = self.needed.bucket, f"{name} in bucket {self.needed.bucket} cannot be {step}: {answer.why}"
         if not answer.is_refused:
             return unknown(BUCKET, text)
-        own = statement(self.needed, "people", "objects")
-        where = {"namespace": str(self.tenancy.namespace.value), "compartment_id": self.tenancy.places.jobs}
-        make = for_shell(cli("os bucket create", **where, name=bucket))
+        if answer.status != 404:
+            key = getattr(self.tenancy.bucket(bucket).value, "kms_key_id", None)
+            about = f"; the bucket's key {key} may be disabled" if key else ""
+            return fails(BUCKET, f"{text}{about}", self._other_bucket())
+        own, make = statement(self.needed, "people", "objects"), self._make_bucket(bucket)
         at = (self.tenancy.places.namespace, bucket)
         listed = self.tenancy.ask("list objects", self.tenancy.storage.list_objects, *at, limit=1)
         if step != "written" or listed.is_given:
             return fails(BUCKET, text, own)
-        others = self.tenancy.ask_all(
-            "list buckets", self.tenancy.storage.list_buckets, self.tenancy.places.namespace, self.tenancy.places.jobs
-        )
+        others = self._buckets()
         if not others.is_given:
             return fails(BUCKET, f"{text}; it is not there, or you may not write to it", f"{own}\n# or: {make}")
         names = [item.name for item in others.value]
@@ -186,6 +198,60 @@ class _Places:
         text = f"there is no bucket {bucket} in the compartment of the Jobs, and none of another one that you may use"
         fix = [f"WORK_DIR={self._work_dir(names[0])}", f"# or: {make}"] if names else [make]
         return fails(BUCKET, text, "\n".join(fix))
+
+    def _make_bucket(self, name: str) -> str:
+        where = {"namespace": str(self.tenancy.namespace.value), "compartment_id": self.tenancy.places.jobs}
+        return for_shell(cli("os bucket create", **where, name=name))
+
+    def _other_bucket(self) -> str:
+        other = f"{self.needed.bucket}-clusters"
+        is_there = other in {one.name for one in self._buckets().value or []}
+        return f"{'' if is_there else self._make_bucket(other)}\nWORK_DIR={self._work_dir(other)}".strip()
+
+    def _buckets(self) -> Answer:
+        storage, places = self.tenancy.storage, self.tenancy.places
+        return self.tenancy.ask_all(
+            "list buckets", storage.list_buckets, str(self.tenancy.namespace.value), places.jobs
+        )
+
+    def _unusable(self) -> str:
+        """Return why no cluster can use the bucket, whatever is allowed; empty if unknown."""
+        found = self.tenancy.bucket(self.needed.bucket)
+        if not found.is_given:
+            return ""
+        if found.value.storage_tier == "Archive":
+            return "what is written goes to the tier Archive, and can be read hours later"
+        if found.value.is_read_only:
+            return "it is read-only, as another bucket is replicated to it"
+        where = (self.tenancy.places.namespace, self.needed.bucket)
+        rules = self.tenancy.ask_all("list retention rules", self.tenancy.storage.list_retention_rules, *where)
+        names = ", ".join(str(one.display_name) for one in rules.value or [])
+        return f"objects can be neither changed nor deleted, by its retention rules: {names}" if names else ""
+
+    def required_tags(self) -> Finding:
+        """Return whether the tags are given that the compartment demands of a Job."""
+        identity, given = self.tenancy.identity, tags_given(self.tenancy.given)["defined"]
+        answer = self.tenancy.ask_all(
+            "list tag defaults", identity.assemble_effective_tag_set, self.tenancy.places.jobs
+        )
+        words = {f"{space}.{key}": str(value) for space, keys in given.items() for key, value in keys.items()}
+        there, required = {word.lower() for word in words}, list[str]()
+        for one in answer.value or []:
+            if one.is_required:
+                space = self.tenancy.ask("look up a tag namespace", identity.get_tag_namespace, one.tag_namespace_id)
+                if not space.is_given:
+                    return unknown(TAGS, f"{one.tag_definition_name} is required, of which namespace: {space.why}")
+                required.append(f"{space.value.name}.{one.tag_definition_name}")
+        if not answer.is_given:
+            return unknown(TAGS, answer.why)
+        if lacking := [name for name in required if name.lower() not in there]:
+            every = [
+                *(shlex.quote(f"{name}={text}") for name, text in words.items()),
+                *(f"{n}=<value>" for n in lacking),
+            ]
+            fix = f"DEFINED_TAGS={shlex.quote(' '.join(every))}"
+            return fails(TAGS, f"the compartment demands {', '.join(lacking)} of each Job", fix)
+        return fine(TAGS, ", ".join(required) or "none")
 
     def compartment(self) -> Finding:
         ocid = self.tenancy.places.jobs
@@ -203,17 +269,14 @@ class _Places:
         if home.is_given:
             return fails(COMPARTMENT, f"{home.value.name} {ocid} is there, and its Jobs are not seen: {jobs.why}", own)
         text = f"COMPARTMENT_OCID {ocid} is not there, or you may not see its Jobs: {jobs.why}"
-        project = self._project(self.tenancy.given.get("PROJECT_OCID", ""))
-        if project.is_given:
+        project = self.tenancy.project if self.tenancy.given.get("PROJECT_OCID") else Answer()
+        if project.value:
             fix = f"COMPARTMENT_OCID={project.value.compartment_id}\n# or, where it is right: {own}"
             return fails(COMPARTMENT, f"{text}; PROJECT_OCID is in another one", fix)
         return fails(COMPARTMENT, text, f"{own}\n# or: COMPARTMENT_OCID=<OCID of a compartment that is there>")
 
-    def _project(self, ocid: str) -> Answer:
-        return self.tenancy.ask(f"look up PROJECT_OCID {ocid}", self._science.get_project, ocid)
-
     def project(self, ocid: str) -> Finding:
-        answer = self._project(ocid)
+        answer = self.tenancy.project
         if answer.is_given and answer.value.lifecycle_state in ALIVE:
             return fine(PROJECT, f"{answer.value.display_name} {ocid}")
         if not answer.is_given and not answer.is_refused:
@@ -249,13 +312,12 @@ class _Places:
         return fails(LOG_GROUP, answer.why, "\n".join(fix))
 
     def bastion(self, ocid: str) -> Finding:
-        client = self.tenancy.client(oci.bastion.BastionClient)
-        answer = self.tenancy.ask(f"look up BASTION_ID {ocid}", client.get_bastion, ocid)
+        answer = self.tenancy.bastion
         subnet = self.tenancy.subnet if self.tenancy.places.subnet else Answer()
         if answer.is_given:
             bastion, vcn = answer.value, subnet.value.vcn_id if subnet.value else ""
             if bastion.lifecycle_state in ALIVE and vcn in {"", bastion.target_vcn_id}:
-                return fine(BASTION, f"{bastion.name} {ocid}")
+                return self._clients(bastion)
             is_elsewhere = f"it is of the VCN {bastion.target_vcn_id}, and the subnet is of {vcn}"
             text = f"it is {bastion.lifecycle_state}" if bastion.lifecycle_state not in ALIVE else is_elsewhere
         elif answer.is_refused:
@@ -266,6 +328,20 @@ class _Places:
         make = cli("bastion bastion create", bastion_type="STANDARD", name="clusters", **where)
         fix = f"BASTION_ID=\n# or: {for_shell(make)} --client-cidr-list '[\"<your address>/32\"]'"
         return fails(BASTION, f"BASTION_ID {ocid} does not lead to the nodes: {text}", fix)
+
+    def _clients(self, bastion: Any) -> Finding:
+        """Return whether *bastion*, which leads to the nodes, lets this machine in."""
+        named, allowed = f"{bastion.name} {bastion.id}", bastion.client_cidr_block_allow_list or []
+        update = cli("bastion bastion update", "--force", bastion_id=bastion.id)
+        fix = f"{for_shell(update)} --client-cidr-list '{json.dumps([*allowed, '<your address>/32'])}'"
+        if not allowed:
+            return fails(BASTION, f"{named} lets nobody in: its list of clients is empty", fix)
+        if any(ip_network(block).prefixlen == 0 for block in allowed):
+            return fine(BASTION, named)
+        text = (
+            f"{named} lets in {', '.join(allowed)}; whether this machine is seen with such an address, it cannot tell"
+        )
+        return unknown(BASTION, text, fix)
 
 
 def into_settings(name: str, command: str) -> str:

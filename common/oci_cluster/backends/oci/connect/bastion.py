@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci.errors import ServiceError
+from oci_cluster.backends.oci.settings import KEY_TYPES
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, StoppedError
 from oci_cluster.system.reaper import wait
@@ -40,15 +41,14 @@ _GOING = {"CREATING", "ACTIVE"}
 _HOST = r"host\.bastion\.(?P<region>[a-z0-9-]+)\.oci\.(?P<domain>[a-z0-9.-]+)"
 _COMMAND = re.compile(rf"(.* )?(?P<user>ocid1\.bastionsession\.[A-Za-z0-9._-]+)@(?P<host>{_HOST})\s*", re.DOTALL)
 _PORT = re.compile(r"(?:^|\s)-p\s+(\d{1,5})(?=\s)")
-_KEY_TYPES = r"ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)"
-_KEY = re.compile(rf"(?:^|\s)((?:{_KEY_TYPES})\s+[A-Za-z0-9+/]+={{0,2}})(?=\s|$)")
+_KEY = re.compile(rf"(?:^|\s)((?:{KEY_TYPES})\s+[A-Za-z0-9+/]+={{0,2}})(?=\s|$)")
 
 
 @dataclass(frozen=True)
 class Session:
     """An ACTIVE session: where ssh goes, and until when by the caller's clock.
 
-    *host_keys* are for ``known_hosts``; empty where OCI has not told the host's key.
+    *host_keys* are for ``known_hosts``; empty where neither OCI nor a setting has told the host's key.
     """
 
     id: str
@@ -76,6 +76,8 @@ class Sessions:
         self.name = name
         #: Whether no session is wanted any more.
         self.is_unwanted: IsStopped = lambda: False
+        #: Host keys that count where OCI tells none.
+        self.pinned: tuple[str, ...] = ()
         self._clock = clock
         self._sleep = sleep
         self._longest_s = 0
@@ -143,7 +145,7 @@ class Sessions:
             ready = self._wait(made)
             life_s = min(int(ready.session_ttl_in_seconds or self._longest_s), self._longest_s)
             host, ssh_port = self._place(ready)
-            keys = host_keys(ready.bastion_public_host_key_info or "")
+            keys = host_keys(ready.bastion_public_host_key_info or "") or self.pinned
             return Session(str(ready.id), host, ssh_port, keys, asked_at, asked_at + life_s)
         except BaseException:
             self.delete(str(made.id))
@@ -179,7 +181,7 @@ class Sessions:
     def _place(self, session: Any) -> tuple[str, int]:
         """Return host and port of a session, all that is taken of its command."""
         said = str((session.ssh_metadata or {}).get("command", ""))
-        usual = f"host.bastion.{self._service.region}.oci.{self._service.domain}"
+        usual = host_of(self._service)
         if not said:
             return usual, 22
         command, port = _COMMAND.fullmatch(said), _PORT.search(said)
@@ -252,6 +254,11 @@ def end_sessions(sessions: Sessions) -> None:
         time.sleep(_LOOK_S)
 
 
+def host_of(service: Service) -> str:
+    """Return the host that all bastions of the region have."""
+    return f"host.bastion.{service.region}.oci.{service.domain}"
+
+
 def host_keys(said: str) -> tuple[str, ...]:
     """Return the bastion's host keys: lines of OpenSSH, or one bare key."""
     if not said.strip():
@@ -275,4 +282,4 @@ def _kind_of(text: str) -> str:
     except (binascii.Error, struct.error):
         return ""
     kind = blob[4 : 4 + length].decode("latin-1")
-    return kind if re.fullmatch(_KEY_TYPES, kind) else ""
+    return kind if re.fullmatch(KEY_TYPES, kind) else ""

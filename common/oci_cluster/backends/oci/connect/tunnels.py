@@ -27,7 +27,7 @@ from urllib.parse import urlsplit
 import oci_cluster
 from oci_cluster.backends.base import IsStopped
 from oci_cluster.backends.oci.connect import http_proxy
-from oci_cluster.backends.oci.connect.bastion import Session, Sessions
+from oci_cluster.backends.oci.connect.bastion import Session, Sessions, host_of
 from oci_cluster.backends.oci.settings import Jump, tunnel_settings
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.files.cluster_dir import ClusterDir
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 # Before the end of a session the next one is made, which may take a minute, and be refused at first: this long, or a
 # quarter of a shorter life.
 _RENEW_BEFORE_S = 300.0
-# People tell that a session of OCI's which is ACTIVE takes its key some seconds later. Chosen, not measured.
-_KEY_WITHIN_S = 30.0
+# People tell that a session of OCI's which is ACTIVE takes its key up to a minute later. Chosen, not measured.
+_KEY_WITHIN_S = 75.0
 # Between two looks at ssh; and, after a failure, between two tries at most.
 _LOOK_S, _LONGEST_PAUSE_S = 0.5, 60.0
 # How long a connection waits for a way that is being made again; and for a socket of this machine.
@@ -108,6 +108,7 @@ def tunnel_to(chosen: Jump | str, address: str, port: int, whose: str, asker: As
     else:
         name = f"oci-cluster-{whose}-{secrets.token_hex(4)}"
         sessions = Sessions(service, chosen, name, clock=asker.clock, sleep=asker.sleep)
+        sessions.pinned = tuple(filter(None, [asker.given.get("BASTION_HOST_KEY", "")]))
         sessions.check()
         asker.say(f"making a session of the bastion to {address}:{port}, which may take a minute")
         tunnel = BastionTunnel(sessions, Place(service.environ, address, port, chosen, name), asker)
@@ -361,11 +362,16 @@ class BastionTunnel(SshTunnel):
             self._closing.wait(1.0)
 
     def _refusal(self, said: str, session: Session) -> ClusterError:
-        from_where = ", ".join(self._sessions.allowed_from) or "nowhere"
-        advice = f"the bastion lets ssh in from {from_where}: this machine's address must be among these"
+        allowed, advices = self._sessions.allowed_from, list[str]()
+        if "Permission denied" in said:
+            advices.append(f"its session has not taken its key within {_KEY_WITHIN_S:g} s: try again")
+        if "0.0.0.0/0" not in allowed:
+            from_where = ", ".join(allowed) or "nowhere"
+            advices.append(f"the bastion lets ssh in from {from_where}: this machine's address must be among these")
+        advice = ", or ".join(advices) or "is port 22 of it open for this machine, or HTTPS_PROXY set?"
         unknown = (
-            f"OCI has not told the host key of {session.host}, and ~/.ssh/known_hosts does not have it: ask your"
-            f" administrator which one of 'ssh-keyscan {session.host}' is right, and add that line"
+            f"OCI has not told the host key of {session.host}, and neither BASTION_HOST_KEY nor ~/.ssh/known_hosts has"
+            f" it: ask your administrator which one of 'ssh-keyscan {session.host}' is right, and set BASTION_HOST_KEY"
         )
         return refusal(said, session.host, advice, unknown_key="" if session.host_keys else unknown)
 
@@ -401,6 +407,18 @@ def program() -> str:
     return str(shutil.which("ssh"))
 
 
+def lacking_host_key(given: Mapping[str, str], service: Service) -> tuple[str, str] | None:
+    """Return that the key of the bastion's host may lack, and the fix."""
+    host = host_of(service)
+    known = [shutil.which("ssh-keygen") or "false", "-F", host]
+    if given.get("BASTION_HOST_KEY") or subprocess.run(known, capture_output=True, check=False).returncode == 0:  # noqa: S603
+        return None
+    text = f"OCI may not tell the key of {host}, and neither BASTION_HOST_KEY nor ~/.ssh/known_hosts has it"
+    key = f"$(ssh-keyscan -t ed25519 {host} | cut -d' ' -f2-)"
+    trusted = "# once, from a network that you trust; your team gets the same line"
+    return text, f"""{trusted}\necho "BASTION_HOST_KEY='{key}'" >>config.env"""
+
+
 def private_directory() -> Path:
     """Return a new private directory, with a path that ssh takes as it is."""
     made = Path(tempfile.mkdtemp(prefix="oci-way-"))
@@ -422,7 +440,7 @@ def new_key(directory: Path) -> str:
 def bastion_command(directory: Path, host: str, port: int, user: str, *, is_pinned: bool) -> list[str]:
     """Return the ssh to a bastion's *host* as *user*, a session, with *directory*'s key.
 
-    If *is_pinned*, ``known_hosts`` there has the host's key, as OCI has told; else the user's list counts.
+    If *is_pinned*, ``known_hosts`` there has the host's key, as OCI or a setting tells; else the user's list counts.
     """
     options = {
         "IdentityFile": f"{directory}/key",

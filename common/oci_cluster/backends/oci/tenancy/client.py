@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # How long one question is repeated that a service does not answer. Somebody waits for the report, and what is not
 # answered is told as such: long enough for a service that is busy, chosen.
 _PATIENCE_S = 20.0
+#: Until a report of ``make smoke-oci`` from a tenancy is in the repository.
+NEVER_SEEN = "what OCI does was never seen by this project: make smoke-oci tells"
 #: States of what can be used.
 ALIVE = {"ACTIVE", "AVAILABLE"}
 
@@ -48,6 +50,11 @@ class Answer:
     def is_refused(self) -> bool:
         """True if OCI has said no; silence is no refusal."""
         return isinstance(self.refusal, ServiceError) and self.refusal.is_final
+
+    @property
+    def status(self) -> int:
+        """HTTP status of OCI's refusal; 0 where there is none."""
+        return self.refusal.status if isinstance(self.refusal, ServiceError) else 0
 
     @property
     def code(self) -> str:
@@ -137,6 +144,20 @@ class Tenancy:
         return self.ask(f"look up SUBNET_OCID {self.places.subnet}", self.network.get_subnet, self.places.subnet)
 
     @property
+    def project(self) -> Answer:
+        """The project that ``PROJECT_OCID`` names, which is to be set."""
+        ocid = self.given["PROJECT_OCID"]
+        request = self.client(oci.data_science.DataScienceClient).get_project
+        return self.ask(f"look up PROJECT_OCID {ocid}", request, ocid)
+
+    @property
+    def bastion(self) -> Answer:
+        """The bastion that ``BASTION_ID`` names, which is to be set."""
+        ocid = self.given["BASTION_ID"]
+        request = self.client(oci.bastion.BastionClient).get_bastion
+        return self.ask(f"look up BASTION_ID {ocid}", request, ocid)
+
+    @property
     def log_group(self) -> Answer:
         """The log group that ``LOG_GROUP_OCID`` names, which is to be set."""
         request = self.client(oci.logging.LoggingManagementClient).get_log_group
@@ -169,6 +190,7 @@ class Tenancy:
             "bucket": self.bucket(needed.bucket),
             "logs": self.log_group if places.log_group else none,
             "network": self.subnet if places.subnet else none,
+            "project": self.project if self.given.get("PROJECT_OCID") else none,
         }
         there = {name: one for name in needed.repositories if (one := self.repository(name).value)}
         homes = {name: str(one.compartment_id) for name, one in there.items()}

@@ -52,7 +52,7 @@ class Needed:
     *people* and *nodes* are groups, ``domain/name`` in a domain of its own. *prefix*, without a slash at its end,
     begins the names of this team's objects. Empty or 0: all objects, no logs, nothing is deleted, no group is made.
     *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``. *secrets* are OCIDs of OCI Vault.
-    *homes*: where repositories lie that are not at *images*, by name.
+    *homes*: where repositories lie that are not at *images*, by name. *project_in*: where the project is, if elsewhere.
     """
 
     jobs: str
@@ -73,6 +73,7 @@ class Needed:
     secrets_in: str = ""
     secrets: tuple[str, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
+    project_in: str = ""
 
 
 def at(compartment: str) -> str:
@@ -127,6 +128,7 @@ def _of_people(needed: Needed) -> list[Statement]:
 
     found = [
         say(f"manage data-science-family in {needed.jobs}", "people make Jobs and Job Runs"),
+        *(say(f"read data-science-projects in {at}", "a Job Run is of a project") for at in [needed.project_in] if at),
         say(f"use virtual-network-family in {needed.network}", "people put Jobs into the subnet"),
         *(say(what, why) for what, why in _objects(needed)),
     ]
@@ -254,13 +256,15 @@ def placed(
     network: str = "",
     bucket: str = "",
     logs: str = "",
+    project: str = "",
     repositories: Mapping[str, str] | None = None,
 ) -> Needed:
     """Return *needed* with compartments, OCIDs, in which things were found, if not empty."""
     places = {"network": network, "bucket_in": bucket, "logs": logs if needed.logs else ""}
     found: dict[str, Any] = {name: at(ocid) for name, ocid in places.items() if ocid}
     homes = {name: at(ocid) for name, ocid in (repositories or {}).items()}
-    return replace(needed, **found, homes=homes)
+    elsewhere = at(project) if project and at(project) != needed.jobs else ""
+    return replace(needed, **found, homes=homes, project_in=elsewhere)
 
 
 def _repositories(read: SettingsReader, frameworks: Sequence[str]) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def private(name: str, block: str, **more: Any) -> SimpleNamespace:
 def test_all_is_right(world: World) -> None:
     found = world.find(network)
     assert {one.verdict for one in found.values()} == {Verdict.FINE}
-    assert list(found) == ["subnet", "SUBNET_CIDR", "route", "security rules", "free addresses"]
+    assert list(found) == ["subnet", "SUBNET_CIDR", "route", "name server", "security rules", "free addresses"]
     assert found["free addresses"].text == "253 of 253, and this launch takes 3"
     assert "TCP 8786, 8787, 8700-8800, 3000-3100 between nodes" in found["security rules"].text
 

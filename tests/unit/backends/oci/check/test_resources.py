@@ -11,7 +11,7 @@ from oci_cluster.backends.findings import Verdict
 from oci_cluster.backends.oci.check import resources
 from oci_cluster.errors import SettingsError
 
-ITEMS = ["namespace", "compartment", "project", "bucket", "log group", "bastion"]
+ITEMS = ["namespace", "compartment", "project", "bucket", "log group", "bastion", "required tags"]
 
 
 @pytest.fixture
@@ -28,7 +28,7 @@ def test_where_all_is_right_nothing_is_left_behind(world: World) -> None:
 
 def test_what_is_not_set_is_not_looked_at(world: World) -> None:
     without = {"LOG_GROUP_OCID": "", "BASTION_ID": "", "PROJECT_OCID": "", "SUBNET_OCID": ""}
-    assert list(world.find(resources, **without)) == ["namespace", "compartment", "bucket"]
+    assert list(world.find(resources, **without)) == ["namespace", "compartment", "bucket", "required tags"]
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_project_that_cannot_be_used(world: World) -> None:
     )
     world.by_name["list_projects"] = [item(id="p2", display_name="other")]
     assert world.find(resources)["project"].fix == "PROJECT_OCID=p2"
-    world.by_name["get_project"] = item(lifecycle_state="DELETED", display_name="old")
+    world.by_name["get_project"] = item(lifecycle_state="DELETED", display_name="old", compartment_id=JOBS)
     found = world.find(resources)["project"]
     assert (found.verdict, "it is DELETED" in found.text) == (Verdict.FAILS, True)
 

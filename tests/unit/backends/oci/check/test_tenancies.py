@@ -15,7 +15,10 @@ from unit.backends.oci.fake_tenancy import (
     JOBS,
     NET,
     ROOT,
+    SUBNET,
     World,
+    bastion,
+    bucket,
     core,
     egress,
     ingress,
@@ -27,6 +30,7 @@ from unit.backends.oci.fake_tenancy import (
 from oci_cluster.backends.findings import Finding, Verdict
 from oci_cluster.backends.oci import check
 from oci_cluster.backends.oci.check import image, limits
+from oci_cluster.backends.oci.errors import refused
 
 Change = Callable[[World], Any]
 OTHER, NODES, PEOPLE = "ocid1.compartment.oc1..other", "dynamic-group cluster-runs", "group data-scientists"
@@ -128,6 +132,10 @@ def policy_in(compartment: str) -> Change:
     return change
 
 
+def tag(name: str, *, is_required: bool = True) -> Any:
+    return item(tag_namespace_id="n", tag_definition_name=name, is_required=is_required)
+
+
 def rule(text: str) -> Change:
     return lambda world: setattr(world.group, "matching_rule", text)
 
@@ -223,7 +231,7 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
     "one log for all": (without("manage log-groups"), {"LOG_OCID": "ocid1.log.oc1.iad.l"}),
     "a bucket elsewhere": (
         every(
-            answers(get_bucket=item(compartment_id=OTHER)),
+            answers(get_bucket=bucket(compartment_id=OTHER)),
             also(
                 f"allow any-group to manage object-family in compartment id {OTHER}",
                 f"allow any-user to manage object-family in compartment id {OTHER}",
@@ -241,6 +249,25 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
         every(subnet(**TWO), rules([ingress("10.0.0.0/16")]), answers(list_private_ips=[item()] * 253)),
         {**BOTH},
     ),
+    "a project elsewhere, whose readers are the group": (
+        every(
+            answers(get_project=item(display_name="p", compartment_id=OTHER)),
+            also(f"allow {PEOPLE} to read data-science-projects in compartment id {OTHER}"),
+        ),
+        {},
+    ),
+    "a required tag that is given": (
+        answers(assemble_effective_tag_set=[tag("CostCenter"), tag("Owner", is_required=False)]),
+        {"DEFINED_TAGS": "operations.costcenter=42"},
+    ),
+    "a bastion of another subnet": (
+        every(
+            answers(get_bastion=bastion(private_endpoint_ip_address="10.0.3.9")),
+            rules([ingress(), ingress("10.0.3.9/32")]),
+        ),
+        {},
+    ),
+    "a bucket with a key of its own": (answers(get_bucket=bucket(kms_key_id="ocid1.key.oc1.iad.k")), {}),
     "rules in pieces of ports": (rules(IN_PIECES), {}),
     "rules in pieces of addresses": (rules([ingress("10.0.0.0/25"), ingress("10.0.0.128/25")]), {}),
     "stateless in both directions": (
@@ -299,9 +326,17 @@ def test_of_a_right_tenancy_nothing_is_said_to_be_wrong(world: World, name: str)
 def apply(world: World, given: dict[str, str], fix: str) -> None:
     """Do what a fix says, line by line, as far as this tenancy can be changed."""
     for line in fix.splitlines():
-        setting = re.fullmatch(r"([A-Z_]+)=(\S*)", line)
+        setting = re.fullmatch(r"([A-Z_]+)=(.*)", line)
+        made = re.fullmatch(
+            r"made=\$\((.*) --query data.id --raw-output\) && echo .([A-Z_]+)=\$made. >>config.env", line
+        )
         if setting:
-            given[setting[1]] = setting[2]
+            given[setting[1]] = "".join(shlex.split(setting[2]))
+        elif made:
+            _command(world, shlex.split(made[1]))
+            given[made[2]] = MADE
+        elif key := re.fullmatch(r"""echo "([A-Z_]+)='\$\(ssh-keyscan .*\)'" >>config.env""", line):
+            given[key[1]] = "ssh-ed25519 AAAA"
         elif line.startswith("allow "):
             world.statements.append(line)
         elif not line.startswith("#"):
@@ -309,26 +344,52 @@ def apply(world: World, given: dict[str, str], fix: str) -> None:
 
 
 def _command(world: World, words: Sequence[str]) -> None:
-    def option(name: str) -> str:
-        return words[words.index(f"--{name}") + 1]
-
     line = " ".join(words)
-    if "iam group add-user" in line:
-        assert "iam group list --raw-output" not in line or option("name") == "data-scientists"
-        world.by_name.update(IN_GROUP)
-    elif "iam dynamic-group update" in line:
-        world.group.matching_rule = option("matching-rule")
-    elif "iam group create" in line:
-        world.by_name["list_groups"].append(item(id="g", name=option("name")))
-    elif "security-list create" in line:
-        of = {"ingress": core.IngressSecurityRule, "egress": core.EgressSecurityRule}
-        for direction, kind in of.items():
-            said = json.loads(option(f"{direction}-security-rules"))
-            getattr(world.rules, f"{direction}_security_rules").extend(_rule(kind, one) for one in said)
-    elif "nat-gateway update" in line:
-        world.nat.block_traffic = option("block-traffic") == "true"
-    else:
-        assert "network subnet update" in line, line
+    (done,) = [do for command, do in COMMANDS.items() if command in line][:1]
+    done(world, lambda name: words[words.index(f"--{name}") + 1])
+
+
+def _add_to_group(world: World, option: Callable[[str], str]) -> None:
+    assert option("user-id") == "ocid1.user.oc1..u"
+    world.by_name.update(IN_GROUP)
+
+
+def _add_rules(world: World, option: Callable[[str], str]) -> None:
+    for direction, kind in (("ingress", core.IngressSecurityRule), ("egress", core.EgressSecurityRule)):
+        said = json.loads(option(f"{direction}-security-rules"))
+        getattr(world.rules, f"{direction}_security_rules").extend(_rule(kind, one) for one in said)
+
+
+def _make_dynamic_group(world: World, option: Callable[[str], str]) -> None:
+    made = item(id="d", name=option("name"), matching_rule=option("matching-rule"))
+    world.by_name["list_dynamic_groups"] = [made]
+
+
+def _make_bucket(world: World, _: Callable[[str], str]) -> None:
+    world.by_name |= {"get_bucket": bucket(), "list_retention_rules": [], "delete_object": world._delete}
+    world.by_name["put_object"] = world._put
+
+
+def _be_known(world: World, _: Callable[[str], str]) -> None:
+    world.by_name["get_namespace"] = "ns"
+
+
+COMMANDS: dict[str, Callable[[World, Callable[[str], str]], Any]] = {
+    "iam group add-user": _add_to_group,
+    "iam dynamic-group update": lambda world, option: setattr(world.group, "matching_rule", option("matching-rule")),
+    "iam dynamic-group create": _make_dynamic_group,
+    "iam group create": lambda world, option: world.by_name["list_groups"].append(item(id="g", name=option("name"))),
+    "security-list create": _add_rules,
+    "network subnet update": lambda *_: None,
+    "nat-gateway update": lambda world, option: setattr(world.nat, "block_traffic", option("block-traffic") == "true"),
+    "os bucket create": _make_bucket,
+    "data-science project create": lambda world, _: world.by_name.update(
+        get_project=item(display_name="clusters", compartment_id=JOBS)
+    ),
+    "oci iam user api-key upload": _be_known,
+    "oci session refresh": _be_known,
+    "sudo timedatectl set-ntp true": _be_known,
+}
 
 
 def _rule(kind: Any, said: dict[str, Any]) -> Any:
@@ -337,6 +398,7 @@ def _rule(kind: Any, said: dict[str, Any]) -> Any:
     return kind(protocol="6", is_stateless=False, tcp_options=ports(span["min"], span["max"]), **{end: said[end]})
 
 
+MADE = "ocid1.made.oc1.iad.m"
 _OF_GROUP = ("list_jobs", "get_project", "put_object", "list_objects", "get_log_group", "get_bastion", "get_subnet")
 IN_GROUP = {name: World().by_name[name] for name in _OF_GROUP}
 
@@ -350,6 +412,26 @@ def not_in_the_group(world: World) -> None:
     IN_GROUP.update(get_subnet=world.subnet)
 
 
+def unknown_caller(**about: Any) -> Change:
+    """Have OCI not know who asks."""
+    return answers(get_namespace=refused("look", 401, "NotAuthenticated", "no", "R", **about))
+
+
+def of_region(key: str, others: Sequence[Any]) -> Change:
+    """Have subnets of a region *key* not be there, and *others* be listed."""
+
+    def change(world: World) -> None:
+        world.by_name["list_subnets"] = list(others) or []
+        world.by_name["get_subnet"] = lambda ocid: _raise(refusal()) if f".{key}." in ocid else world.subnet
+
+    return change
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+PHX = {"SUBNET_OCID": "ocid1.subnet.oc1.phx.s"}
 DENIED = f"deny {PEOPLE} to manage data-science-jobs in tenancy"
 
 #: By name: what is done, with which settings, which item tells, and whether a fix as printed makes it go.
@@ -423,18 +505,162 @@ FAULTS: dict[str, tuple[Change, dict[str, str], str, bool]] = {
     ),
     "SUBNET_CIDR is another subnet's": (lambda _: None, {"SUBNET_CIDR": "10.9.0.0/24"}, "SUBNET_CIDR", True),
     "a NAT gateway that blocks": (lambda w: setattr(w.nat, "block_traffic", True), {}, "route", True),
+    "the bucket's tier is Archive": (answers(get_bucket=bucket(storage_tier="Archive")), {}, "bucket", True),
+    "the bucket is a replica": (answers(get_bucket=bucket(is_read_only=True)), {}, "bucket", True),
+    "the bucket has a retention rule": (
+        answers(list_retention_rules=[item(display_name="seven years")]),
+        {},
+        "bucket",
+        True,
+    ),
+    "the bucket's key is disabled": (
+        answers(get_bucket=bucket(kms_key_id="ocid1.key.oc1.iad.k"), put_object=refusal(409, "KmsKeyDisabled")),
+        {},
+        "bucket",
+        True,
+    ),
+    "objects of an unseen bucket cannot be deleted": (
+        answers(get_bucket=refusal(), delete_object=refusal(403, "RetentionRule")),
+        {},
+        "bucket",
+        True,
+    ),
+    "the bucket is nowhere": (
+        answers(get_bucket=refusal(), list_buckets=[], put_object=refusal(), list_objects=refusal()),
+        {},
+        "bucket",
+        False,
+    ),
+    "a tag is required": (answers(assemble_effective_tag_set=[tag("CostCenter")]), {}, "required tags", True),
+    "a tag is required besides those that are given": (
+        answers(assemble_effective_tag_set=[tag("CostCenter"), tag("Team")]),
+        {"DEFINED_TAGS": '{"operations": {"team": "vision and speech"}}'},
+        "required tags",
+        True,
+    ),
+    "a required tag of an unseen namespace": (
+        answers(assemble_effective_tag_set=[tag("CostCenter")], get_tag_namespace=refusal()),
+        {},
+        "required tags",
+        False,
+    ),
+    "required tags are not seen": (answers(assemble_effective_tag_set=refusal()), {}, "required tags", False),
+    "a project elsewhere": (answers(get_project=item(display_name="p", compartment_id=OTHER)), {}, "policies", True),
+    "a project that is not seen": (answers(get_project=refusal()), {}, "project", True),
+    "the bastion lets nobody in": (
+        answers(get_bastion=bastion(client_cidr_block_allow_list=[])),
+        {},
+        "bastion",
+        False,
+    ),
+    "the bastion lets others in": (
+        answers(get_bastion=bastion(client_cidr_block_allow_list=["203.0.113.0/24"])),
+        {},
+        "bastion",
+        False,
+    ),
+    "the key of the bastion's host is known nowhere": (lambda _: None, {"BASTION_HOST_KEY": ""}, "bastion", True),
+    "rules keep the bastion out": (
+        answers(get_bastion=bastion(private_endpoint_ip_address="10.0.3.9")),
+        {},
+        "bastion",
+        True,
+    ),
+    "a name server of somebody's": (
+        answers(
+            get_dhcp_options=item(
+                options=[core.DhcpDnsOption(type="DomainNameServer", custom_dns_servers=["10.9.9.9"])]
+            )
+        ),
+        {},
+        "name server",
+        False,
+    ),
+    "DHCP options are not seen": (answers(get_dhcp_options=refusal()), {}, "name server", False),
+    "the subnet is of another region": (
+        of_region("phx", [item(id=SUBNET, prohibit_public_ip_on_vnic=True, availability_domain=None)]),
+        PHX,
+        "subnet",
+        True,
+    ),
+    "the subnet is of another region, and none is here": (of_region("phx", []), PHX, "subnet", False),
+    "a deleted API key": (unknown_caller(identity="api_key"), {}, "credentials", True),
+    "a session that has expired": (unknown_caller(identity="security_token"), {}, "credentials", True),
+    "a clock that is late": (unknown_caller(identity="api_key", behind_s=3600), {}, "credentials", True),
+    "a clock that is early": (unknown_caller(identity="security_token", behind_s=-400), {}, "credentials", True),
+    "there is no dynamic group": (answers(list_dynamic_groups=[]), {}, "dynamic group", True),
+    "groups are not seen": (answers(list_dynamic_groups=refusal(), list_groups=refusal()), {}, "group", False),
+    "policies are not seen": (answers(list_policies=refusal()), {}, "policies", False),
+    "nodes may not read a secret": (
+        lambda _: None,
+        {"VAULT_SECRETS": "TOKEN=ocid1.vaultsecret.oc1.iad.s"},
+        "policies",
+        True,
+    ),
+    "people write below another prefix": (statements("team-a/work/*", "team-b/*"), {}, "policies", True),
+    "people may use another bucket": (statements("'clusters'", "'others'"), {}, "policies", True),
+    "statements about another compartment": (statements(f"id {JOBS}", f"id {OTHER}"), {}, "policies", True),
+    "conditions that a launch may not meet": (
+        statements("to manage objects in", "to inspect objects in"),
+        {},
+        "policies",
+        True,
+    ),
+    "statements with a condition of time": (
+        lambda w: setattr(w, "statements", [f"{one} where a.b = 'c'" for one in w.statements if "where" not in one]),
+        {},
+        "policies",
+        True,
+    ),
+    "people may not push": (without("manage repos"), {}, "policies", True),
+    "there is no group": (answers(list_groups=[], list_user_group_memberships=[]), {}, "group", True),
+    "statements of a domain's group": (statements(PEOPLE, "group 'ours'/'data-scientists'"), {}, "policies", True),
+    "a log that is in another group": (
+        answers(get_log=refusal(), list_log_groups=[item(id=GIVEN["LOG_GROUP_OCID"])]),
+        {"LOG_OCID": "ocid1.log.oc1.iad.l"},
+        "log group",
+        True,
+    ),
+    "SUBNET_CIDR is no address": (lambda _: None, {"SUBNET_CIDR": "10.0.0.0/24,x"}, "SUBNET_CIDR", True),
+    "a service gateway that blocks": (
+        every(
+            lambda w: setattr(
+                w.table, "route_rules", [route("ocid1.servicegateway.oc1.iad.g", SERVICES, "SERVICE_CIDR_BLOCK")]
+            ),
+            answers(get_service_gateway=item(display_name="s", block_traffic=True)),
+        ),
+        {},
+        "route",
+        False,
+    ),
+    "a public subnet": (subnet(prohibit_public_ip_on_vnic=False), {}, "subnet", False),
+    "a subnet of one availability domain": (subnet(availability_domain="AD-1"), {}, "subnet", False),
+    "a subnet that is being deleted": (subnet(lifecycle_state="TERMINATING"), {}, "subnet", False),
+    "no way out": (lambda w: setattr(w.table, "route_rules", []), {}, "route", False),
+    "a way out through something else": (
+        lambda w: setattr(w.table, "route_rules", [route("ocid1.drg.oc1.iad.d")]),
+        {},
+        "route",
+        False,
+    ),
+    "no free addresses": (answers(list_private_ips=[item()] * 253), {}, "free addresses", False),
+    "security lists are not seen": (answers(get_security_list=refusal()), {}, "security rules", False),
+    "a log group that is not there": (answers(get_log_group=refusal()), {}, "log group", False),
+    "a bastion that is not there": (answers(get_bastion=refusal()), {}, "bastion", True),
     "the project is deleted": (
         answers(
-            get_project=lambda ocid: item(display_name="p", lifecycle_state="ACTIVE" if ocid == "p2" else "DELETED"),
+            get_project=lambda ocid: item(
+                display_name="p", compartment_id=JOBS, lifecycle_state="ACTIVE" if ocid == "p2" else "DELETED"
+            ),
             list_projects=[item(id="p2", display_name="p2")],
         ),
         {},
         "project",
         True,
     ),
-    "a bastion of another VCN": (answers(get_bastion=item(name="b", target_vcn_id="x")), {}, "bastion", True),
+    "a bastion of another VCN": (answers(get_bastion=bastion(target_vcn_id="x")), {}, "bastion", True),
     "a bastion that is being deleted": (
-        answers(get_bastion=item(name="b", target_vcn_id="v", lifecycle_state="DELETING")),
+        answers(get_bastion=bastion(lifecycle_state="DELETING")),
         {},
         "bastion",
         True,

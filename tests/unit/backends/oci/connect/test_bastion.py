@@ -180,7 +180,7 @@ def test_a_token_that_was_renewed_meanwhile_is_read_anew(bastion: Bastion, clock
     sessions_of(bastion, clock).check()
     assert bastion.forgotten == 1
     bastion.known_after = 3
-    with pytest.raises(ServiceError, match="oci session refresh"):
+    with pytest.raises(ServiceError, match="OCI does not know you"):
         sessions_of(bastion, clock).check()
     assert bastion.forgotten == 2
 

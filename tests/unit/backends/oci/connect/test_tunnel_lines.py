@@ -10,6 +10,7 @@ import stat
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -47,10 +48,15 @@ with socket.socket(socket.AF_UNIX) as server:
 """
 
 
+TIMED_OUT = "connect to host host.bastion.example port 22: Connection timed out"
+KEY_WITHIN_S = tunnels._KEY_WITHIN_S
+LATE = "Permission denied (publickey)."
+
+
 class PlayedSessions:
     """Sessions of a bastion that a test plays."""
 
-    allowed_from = ("10.0.0.0/8",)
+    allowed_from: tuple[str, ...] = ("10.0.0.0/8",)
     is_unsure = False
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -231,23 +237,43 @@ def test_an_ssh_that_ends_is_started_again_in_its_session_while_that_lives(table
 
 
 @pytest.mark.parametrize(
-    ("said", "keys", "why"),
+    ("said", "seen", "why"),
     [
-        ("Host key verification failed.", ("ssh-ed25519 AAAA",), "host.bastion.example"),
-        ("Host key verification failed.", (), "OCI has not told the host key of host.bastion.example"),
-        ("connect to host host.bastion.example port 22: Connection timed out", ("k",), "10.0.0.0/8"),
+        ("Host key verification failed.", ("10.0.0.0/8", "ssh-ed25519 AAAA"), "host.bastion.example has another"),
+        ("Host key verification failed.", ("10.0.0.0/8",), "OCI has not told the host key of host.bastion.example"),
+        (TIMED_OUT, ("10.0.0.0/8", "k"), r"; the bastion lets ssh in from 10\.0\.0\.0/8: this machine's address must"),
+        (TIMED_OUT, ("0.0.0.0/0", "k"), "; is port 22 of it open for this machine, or HTTPS_PROXY set"),
+        (LATE, ("0.0.0.0/0", "k"), r"; its session has not taken its key within \S+ s: try again$"),
+        (LATE, ("10.0.0.0/8", "k"), r"try again, or the bastion lets ssh in from 10\.0\.0\.0/8"),
     ],
 )
 def test_a_bastion_that_is_not_reached_says_why_and_leaves_no_session(
-    table: Table, monkeypatch: pytest.MonkeyPatch, said: str, keys: tuple[str, ...], why: str
+    table: Table, monkeypatch: pytest.MonkeyPatch, said: str, seen: tuple[str, ...], why: str
 ) -> None:
-    table.sessions.host_keys = keys
+    """By what ssh says; *seen* are the addresses that are let in, and the host's key where OCI tells it."""
+    table.sessions.host_keys, table.sessions.allowed_from = seen[1:], seen[:1]
     monkeypatch.setenv("PLAYED_SSH", said)
     table.now += 1
     monkeypatch.setattr(tunnels, "_KEY_WITHIN_S", -1.0)
     with pytest.raises(ClusterError, match=why):
         table.through_bastion()
     assert (table.sessions.active, set(table.sessions.deleted)) == ({}, {"session-1"})
+
+
+def test_a_session_has_more_than_a_minute_to_take_its_key(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By the way's clock: ssh is let in 70 s after the first try."""
+    monkeypatch.setattr(tunnels, "_KEY_WITHIN_S", KEY_WITHIN_S)
+    monkeypatch.setenv("PLAYED_SSH", LATE)
+
+    def later() -> bool:
+        if os.environ["PLAYED_SSH"]:
+            table.now += 70
+            monkeypatch.setenv("PLAYED_SSH", "")
+        return False
+
+    table.asker = replace(table.asker, is_stopped=later)
+    assert table.greeting(table.through_bastion()) == b"hello"
+    assert len(table.sessions.asked) == 1
 
 
 def test_a_launcher_that_is_told_to_stop_makes_no_way(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:

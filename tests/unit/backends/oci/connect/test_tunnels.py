@@ -52,6 +52,9 @@ def test_without_both_one_message_names_both_and_the_page() -> None:
     [
         ("BASTION_ID", "ocid1.bastionsession.oc1.iad.aaaa"),
         ("BASTION_ID", "bastion"),
+        ("BASTION_HOST_KEY", "SHA256:oyKkVXjwQGBw7SpPrMqXpY"),
+        ("BASTION_HOST_KEY", "host ssh-ed25519 AAAA"),
+        ("BASTION_HOST_KEY", "ssh-ed25519 AAAA\nother ssh-ed25519 AAAA"),
         *[
             ("SSH_JUMP", text)
             for text in ("-oProxyCommand=id", "me@-x", "a b", "me@", "jump:", "jump:0", "jump:65536", "a@b@c", "$(id)")
