@@ -11,7 +11,7 @@ import math
 import re
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 
@@ -68,24 +68,11 @@ class TimesWriter:
             return
 
 
-def read_times(path: Path) -> Iterator[tuple[int, int]]:
-    """Yield times (Unix milliseconds) and sizes of the log (bytes), both ascending.
+class LogTimes:
+    """Times of the lines of one growing log, asked for in their order.
 
     A clock that was set back, or a file that is damaged, costs the order, not the lines.
     """
-    last_ms, last_size = 0, 0
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                if entry := _ENTRY.fullmatch(line):
-                    last_ms, last_size = max(last_ms, int(entry[1])), max(last_size, int(entry[2]))
-                    yield last_ms, last_size
-    except FileNotFoundError:
-        return
-
-
-class LogTimes:
-    """Times of the lines of one growing log, asked for in their order."""
 
     # Bytes of the file that are read at once: the times of a long log are many.
     _BLOCK = 1 << 14

@@ -6,7 +6,6 @@ import codecs
 import contextlib
 import heapq
 import os
-import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,15 +14,13 @@ from typing import Protocol
 
 from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.cluster import Cluster, NodeState, any_running
-from oci_cluster.contract.files.log_times import LogTimes, read_times, times_file
+from oci_cluster.contract.files.log_times import LogTimes, times_file
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts
 from oci_cluster.system.text import harmless
 
-# The time of lines that came after the last time that was noted.
-_NOW = float("inf")
 # How much is read at once: a log may be larger than this machine's memory.
 _BLOCK = 1 << 16
 # Between two looks at logs and records of this machine: short enough to feel live, long enough to cost nothing.
@@ -79,41 +76,23 @@ class MergedLogs:
         self._decoders[node] = codecs.getincrementaldecoder("utf-8")("replace")
 
     def copy_old(self, tail: Mapping[str, int] | None = None) -> None:
-        """Write the whole lines that are there, by time where it is known.
+        """Write the whole lines that are there; to be called first, if at all.
 
-        To be called first, if at all; *tail* says where each node's log begins, in bytes. Lines of different nodes
-        within a tenth of a second, and of nodes whose times are not known, are in the order of the nodes.
+        *tail* says where each node's log begins, in bytes.
         """
-        self._offsets.update(tail or {})
-        for _, node, line in heapq.merge(*(self._timed(node) for node in self._files), key=lambda entry: entry[0]):
-            self._offsets[node] += len(line)
-            self._write(node, line.decode(errors="replace").removesuffix("\n"))
-        self._out.flush()
-
-    def _timed(self, node: str) -> Iterator[tuple[float, str, bytes]]:
-        """Yield the whole lines of a log with their times; 0: not known."""
-        path, offset = self._files[node], self._offsets[node]
-        times: Iterator[tuple[float, int]] = read_times(times_file(path.parent, node))
-        moment, size = next(times, (0.0, sys.maxsize))
-        try:
-            file = path.open("rb")
-        except FileNotFoundError:
-            return
-        with file:
-            if offset:  # lines that came late have moved the others: no line is shown in half
-                file.seek(offset - 1)
-                offset += len(file.readline(_MAX_CHARACTERS)) - 1
-                self._offsets[node] = offset
-            for line in iter(lambda: file.readline(_MAX_CHARACTERS), b""):
-                if not line.endswith(b"\n"):  # it has no end yet, or is too long to be held: copy_new goes on from here
-                    return
-                offset += len(line)
-                while size < offset:
-                    moment, size = next(times, (_NOW, sys.maxsize))
-                yield moment, node, line
+        for node, offset in (tail or {}).items():
+            with contextlib.suppress(FileNotFoundError), self._files[node].open("rb") as file:
+                # Lines that came late have moved the others: no line is shown in half.
+                file.seek(max(offset - 1, 0))
+                self._offsets[node] = offset + len(file.readline(_MAX_CHARACTERS)) - 1 if offset else 0
+        self.copy_new()
 
     def copy_new(self) -> None:
-        """Write the whole lines since the last call, by time as far as known."""
+        """Write the whole lines since the last call, by time as far as known.
+
+        Lines of different nodes within a tenth of a second, and of nodes whose times are not known, are in the order of
+        the nodes.
+        """
         for _, node, line in heapq.merge(*(self._new(node) for node in self._files), key=lambda entry: entry[0]):
             self._write(node, line)
         self._out.flush()

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from noted_times import read_times
 from unit.backends.oci.fake_logging import DAY_S, GROUP, Logging, drained, follow, lines, logged_cluster
 from unit.fake_data_science import COMPARTMENT, refusal
 from unit.fake_oci import Launcher
 
 from oci_cluster.backends.oci import logs
 from oci_cluster.contract.cluster import Cluster
-from oci_cluster.contract.files.log_times import read_times
 from oci_cluster.errors import ClusterError
 
 

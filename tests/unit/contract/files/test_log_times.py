@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from noted_times import read_times
 
-from oci_cluster.contract.files.log_times import StampedLog, Stamper, TimesWriter, read_times, stamp, times_file
+from oci_cluster.contract.files.log_times import LogTimes, StampedLog, Stamper, TimesWriter, stamp, times_file
 
 
 class Clock:
@@ -54,7 +55,8 @@ def test_times_that_cannot_be_written_end_nothing(tmp_path: Path, clock: Clock) 
 def test_what_is_damaged_costs_the_order_alone(tmp_path: Path) -> None:
     """Neither a clock that went back nor a file that somebody wrote makes a reader fail, or go back."""
     (tmp_path / "x").write_bytes(b"100 10\n\xff\xfe\n50 20\n-1 5\n200 5\n300 30\n9" + b"9" * 99 + b" 1\n400 4")
-    assert [*read_times(tmp_path / "x")] == [(100, 10), (100, 20), (200, 20), (300, 30)]
+    times = LogTimes(tmp_path / "x")
+    assert [times.of(size) for size in (10, 20, 25, 31)] == [100, 100, 300, float("inf")]
 
 
 # --- Lines with their times before them ---------------------------------------------------------------------------

@@ -11,9 +11,10 @@ import uuid
 from pathlib import Path
 
 import pytest
+from noted_times import read_times
 
 from oci_cluster.contract.files import node_logs
-from oci_cluster.contract.files.log_times import StampedLog, Stamper, read_times
+from oci_cluster.contract.files.log_times import StampedLog, Stamper
 from oci_cluster.node.logs.pump import CUT_S, TAIL_BYTES, Lines, Reminder, _Log, remember
 
 # --- Lines ----------------------------------------------------------------------------------------------------------
