@@ -13,7 +13,7 @@ from typing import Any
 
 from oci_cluster.contract.names import node_name
 from oci_cluster.contract.outcome import outcome_of
-from oci_cluster.contract.parsers import parse_count
+from oci_cluster.contract.parsers import parse_port
 from oci_cluster.contract.settings.config import SettingsReader, framework_defaults
 from oci_cluster.contract.settings.node import min_workers_of
 from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
@@ -324,16 +324,12 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
         ttl_s=read.setting("TTL"),
         grace_period_s=read.setting("GRACE_PERIOD"),
         heartbeat_timeout_s=read.setting("HEARTBEAT_TIMEOUT"),
-        ports={name: read.value(name, _port) for name in (*defaults, *session) if name.endswith("_PORT")},
+        ports={name: read.value(name, parse_port) for name in (*defaults, *session) if name.endswith("_PORT")},
         exposed=read.setting("EXPOSE") or (),
     )
     if read.problems:
         raise SettingsError.of(read.problems, "")
     return limits
-
-
-def _port(text: str) -> int:
-    return parse_count(text, minimum=1, maximum=65535)
 
 
 def clusters_dir(root: Path) -> Path:

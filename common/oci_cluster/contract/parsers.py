@@ -33,12 +33,12 @@ class WrongValueError(ValueError):
         self.text, self.next_step = text, next_step
 
 
-def _matching(pattern: str, what: str) -> Callable[[str], str]:
-    """Return a parser of texts that *pattern* matches; any other "is *what*"."""
+def matching(pattern: str | re.Pattern[str], what: str) -> Callable[[str], str]:
+    """Return a parser of texts that *pattern* matches; any other "is not *what*"."""
 
     def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text, re.DOTALL):
-            raise ValueError(f"'{text}' is {what}")
+        if not re.fullmatch(pattern, text):
+            raise ValueError(f"'{text}' is not {what}")
         return text
 
     return parse
@@ -55,10 +55,10 @@ def _choice(values: Mapping[str, T], what: str, spelled: Callable[[str], str] = 
     return parse
 
 
-parse_name = _matching("[A-Za-z0-9][A-Za-z0-9._-]{0,254}", "not a name of letters, digits and . _ - (255 at most)")
-parse_verifier = _matching("[0-9a-f]{64}", "not the SHA-256 of a token, 64 hex digits")
-parse_url = _matching(
-    "[a-z][a-z0-9+.-]*://.*", "not an fsspec URL such as file:///data/work or oci://bucket@namespace/work"
+parse_name = matching("[A-Za-z0-9][A-Za-z0-9._-]{0,254}", "a name of letters, digits and . _ - (255 at most)")
+parse_verifier = matching("[0-9a-f]{64}", "the SHA-256 of a token, 64 hex digits")
+parse_url = matching(
+    "(?s:[a-z][a-z0-9+.-]*://.*)", "an fsspec URL such as file:///data/work or oci://bucket@namespace/work"
 )
 parse_followed = _choice({"any": "any", "last": "last"}, "neither any nor last")
 parse_torch = _choice(
@@ -115,6 +115,18 @@ def parse_count(text: str, *, minimum: int = 0, maximum: int = 1_000_000) -> int
     return int(text)
 
 
+def parse_port(text: str) -> int:
+    """Return *text* as the number of a port."""
+    return parse_count(text, minimum=1, maximum=65535)
+
+
+def parse_cpus(text: str) -> str:
+    """Return *text* if it is a number of CPUs, such as ``0.5``."""
+    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
+        raise ValueError(f"'{text}' is not a number of CPUs such as 2 or 0.5")
+    return text
+
+
 def parse_gpus(text: str) -> int | str:
     """Return how many GPUs a node gets: a number, ``auto`` or ``all``."""
     if text in {"auto", "all"}:
@@ -125,18 +137,18 @@ def parse_gpus(text: str) -> int | str:
         raise ValueError(f"{error}, nor auto nor all") from error
 
 
-def parse_bounds(text: str, *, maximum: int = 1_000_000) -> tuple[int, int]:
+def parse_bounds(text: str, *, maximum: int = 1_000_000, example: str = "1:10") -> tuple[int, int]:
     """Return both numbers of ``MIN:MAX``, the smaller first, *maximum* at most."""
     first, colon, last = text.strip().partition(":")
     least, most = (parse_count(part, maximum=maximum) if colon else -1 for part in (first, last))
     if not 0 <= least <= most:
-        raise ValueError(f"'{text}' is not two numbers, the smaller first, such as 1:10")
+        raise ValueError(f"'{text}' is not two numbers, the smaller first, such as {example}")
     return least, most
 
 
 def parse_ports(text: str) -> tuple[int, ...]:
     """Return the ports that *text* names, blanks or commas between."""
-    found = tuple(parse_count(word, minimum=1, maximum=65535) for word in text.replace(",", " ").split())
+    found = tuple(map(parse_port, text.replace(",", " ").split()))
     if twice := [port for number, port in enumerate(found) if port in found[:number]]:
         raise ValueError(f"{twice[0]} stands there twice")
     return found

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from oci_cluster.contract.parsers import parse_files
+from oci_cluster.contract.parsers import matching, parse_files
 from oci_cluster.contract.settings.config import SettingsReader, read_config
 from oci_cluster.errors import SettingsError
 
@@ -57,7 +57,8 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
     choices = Choices(
         engine=read.text("DOCKER", "docker"),
         registry=read.value("REGISTRY", _registry, ""),
-        tag=read.value("TAG", _tag, "") or default_tag(root),
+        tag=read.value("TAG", matching(_TAG, "a tag: letters, digits, _ . - and 128 of them at most"), "")
+        or default_tag(root),
         platform=read.text("PLATFORM", "linux/amd64"),
         base_image=read.text("BASE_IMAGE"),
         env_file=read.value("ENV_FILE", inside, ""),
@@ -106,9 +107,3 @@ def _registry(text: str) -> str:
     if not _REPOSITORY.fullmatch(text.rstrip("/")):
         raise ValueError(f"'{text}' is not a registry such as iad.ocir.io/mynamespace/training")
     return text.rstrip("/")
-
-
-def _tag(text: str) -> str:
-    if not _TAG.fullmatch(text):
-        raise ValueError(f"'{text}' is not a tag: letters, digits, _ . - and 128 of them at most")
-    return text

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, check_packages
 from oci_cluster.contract.cluster import Node, Plan, clusters_dir, limits_of
-from oci_cluster.contract.parsers import parse_count, parse_switch
+from oci_cluster.contract.parsers import matching, parse_cpus, parse_port, parse_switch
 from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.errors import Problem, SettingsError, UsageError
 from oci_cluster.images import records as image_records
@@ -122,12 +122,12 @@ def settings_of(given: Mapping[str, str]) -> dict[str, str]:
     """Return the backend's settings of those *given*; SettingsError names all wrong ones."""
     read = SettingsReader(given)
     settings = {
-        "CPUS": read.value("CPUS", _number, ""),
+        "CPUS": read.value("CPUS", parse_cpus, ""),
         "MEMORY": read.value("MEMORY", _size, ""),
         "SHM_SIZE": read.value("SHM_SIZE", _size, ""),
-        "GPUS": read.value("GPUS", _gpus, ""),
+        "GPUS": read.value("GPUS", matching(_GPUS, "what --gpus takes, such as all or 2"), ""),
         # A container of a launch before there was this setting has no label of it.
-        "HARDENED": read.value("HARDENED", _switch, "0"),
+        "HARDENED": str(int(read.value("HARDENED", parse_switch, False))),
         "PUBLISH": read.value("PUBLISH", _ports, ""),
     }
     if read.problems:
@@ -294,32 +294,16 @@ def _csv(fields: Sequence[str]) -> str:
     return line.getvalue()
 
 
-def _switch(text: str) -> str:
-    return str(int(parse_switch(text)))
-
-
-def _number(text: str) -> str:
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        raise ValueError(f"'{text}' is not a number of CPUs such as 2 or 0.5")
-    return text
-
-
 def _size(text: str) -> str:
     if not re.fullmatch(r"[1-9]\d{0,15}[bkmg]?", text.lower()):
         raise ValueError(f"'{text}' is not a size such as 512m or 4g")
     return text.lower()
 
 
-def _gpus(text: str) -> str:
-    if not _GPUS.fullmatch(text):
-        raise ValueError(f"'{text}' is not what --gpus takes, such as all or 2")
-    return text
-
-
 def _ports(text: str) -> str:
     """Return ports as ``HOST:CONTAINER`` each, blanks between."""
     pairs = []
     for word in text.replace(",", " ").split():
-        numbers = [str(parse_count(part, minimum=1, maximum=65535)) for part in word.split(":", 1)]
+        numbers = [str(parse_port(part)) for part in word.split(":", 1)]
         pairs.append(f"{numbers[0]}:{numbers[-1]}")
     return " ".join(pairs)

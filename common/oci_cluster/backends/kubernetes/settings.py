@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.files.generations import is_interruptible
-from oci_cluster.contract.parsers import WrongValueError, parse_count, parse_duration, parse_switch
+from oci_cluster.contract.parsers import (
+    WrongValueError,
+    matching,
+    parse_count,
+    parse_cpus,
+    parse_duration,
+    parse_switch,
+)
 from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import no_image, pushed_image
@@ -148,17 +155,6 @@ def _check_work_dir(read: SettingsReader, work_dir: str, found: Mapping[str, Any
 # --- Values ---------------------------------------------------------------------------------------------------------
 
 
-def matching(pattern: str | re.Pattern[str], what: str) -> Callable[[str], str]:
-    """Returns a parser of words that *pattern* matches; *what* is for its error."""
-
-    def parse(text: str) -> str:
-        if not re.fullmatch(pattern, text):
-            raise ValueError(f"'{text}' is not {what}")
-        return text
-
-    return parse
-
-
 _object_name = matching(_DOTTED, "the name of an object: lower-case letters, digits, - and .")
 
 
@@ -177,9 +173,7 @@ def _cpus(text: str) -> str:
     """Returns a number of CPUs; ``500m``, which is how Kubernetes writes it, is ``0.5``."""
     if re.fullmatch(r"[1-9]\d{0,6}m", text):
         return str(Decimal(text[:-1]) / 1000)
-    if not re.fullmatch(r"\d{1,4}(\.\d{1,3})?", text) or float(text) <= 0:
-        raise ValueError(f"'{text}' is not a number of CPUs such as 2 or 0.5")
-    return text
+    return parse_cpus(text)
 
 
 def _size(text: str) -> str:

@@ -14,31 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.contract.parsers import (
-    parse_address,
-    parse_args,
-    parse_bounds,
-    parse_count,
-    parse_duration,
-    parse_entry_on,
-    parse_folders,
-    parse_followed,
-    parse_gpus,
-    parse_module,
-    parse_name,
-    parse_named_args,
-    parse_names,
-    parse_network,
-    parse_ports,
-    parse_profiled,
-    parse_role,
-    parse_switch,
-    parse_time,
-    parse_torch,
-    parse_url,
-    parse_vault_secrets,
-    parse_verifier,
-)
+from oci_cluster.contract import parsers
 
 
 class Receiver(Enum):
@@ -79,18 +55,18 @@ class Setting:
     """What ``config.env.example`` and ``check.sh`` show; empty: the default."""
 
 
-_parse_positive = partial(parse_count, minimum=1)
+_parse_positive = partial(parsers.parse_count, minimum=1)
 _decided = partial(Setting, receiver=Receiver.DECIDED, default=None)
 _resolved = partial(Setting, receiver=Receiver.RESOLVED)
 _given = partial(Setting, receiver=Receiver.AS_GIVEN)
 
 
 def _seconds(name: str, default: str, **more: Any) -> Setting:
-    return _given(name, parse_duration, default, **more)
+    return _given(name, parsers.parse_duration, default, **more)
 
 
 def _switch(name: str, **more: Any) -> Setting:
-    return _given(name, parse_switch, "0", **more)
+    return _given(name, parsers.parse_switch, "0", **more)
 
 
 def _rows(receiver: Receiver, *backends: str) -> Callable[..., Setting]:
@@ -110,34 +86,42 @@ _any_backend, _docker, _oci = _rows(Receiver.BACKEND), _rows(Receiver.BACKEND, "
 _kubernetes = _rows(Receiver.BACKEND, "kubernetes")
 
 _PLACED = (
-    _placed("WORK_DIR", parse=parse_url, default=None, aliases=("OCI__WORK_DIR",), example="file:///data/clusters"),
+    _placed(
+        "WORK_DIR", parse=parsers.parse_url, default=None, aliases=("OCI__WORK_DIR",), example="file:///data/clusters"
+    ),
     _placed("CODE_URI", example="git+https://example.com/me/project@v1"),
-    _placed("NODE_LOGS", parse=parse_switch, default="0", backend_defaults={"oci": "1", "kubernetes": ""}, example="1"),
+    _placed(
+        "NODE_LOGS",
+        parse=parsers.parse_switch,
+        default="0",
+        backend_defaults={"oci": "1", "kubernetes": ""},
+        example="1",
+    ),
     _placed("NODE_GROUP"),
     _placed("CLUSTER_NODES_METADATA_FILE"),
-    _placed("SUBNET_CIDR", parse=parse_network, backend_defaults={"oci": ""}, example="10.0.1.0/24"),
-    _placed("JOB_COMPLETION_INDEX", parse=parse_count),
+    _placed("SUBNET_CIDR", parse=parsers.parse_network, backend_defaults={"oci": ""}, example="10.0.1.0/24"),
+    _placed("JOB_COMPLETION_INDEX", parse=parsers.parse_count),
     _placed("TERMINATION_LOG"),
 )
 # In this order a launch hands them on.
 _NODES = (
-    _decided("MODE", parse_role, aliases=("OCI__MODE",)),
+    _decided("MODE", parsers.parse_role, aliases=("OCI__MODE",)),
     _decided("NODE_RANK", _parse_positive, aliases=("RANK", "OCI__RANK")),
-    _decided("WORKER_COUNT", parse_count, aliases=("OCI__WORKER_COUNT",)),
+    _decided("WORKER_COUNT", parsers.parse_count, aliases=("OCI__WORKER_COUNT",)),
     _decided("FRAMEWORK"),
-    _decided("CLUSTER_ID", parse_name, aliases=("JOB_OCID",)),
-    _decided("LAUNCH_ID", parse_name),
+    _decided("CLUSTER_ID", parsers.parse_name, aliases=("JOB_OCID",)),
+    _decided("LAUNCH_ID", parsers.parse_name),
     _decided("LAUNCH_KEY", default=""),
     _decided("LAUNCHER_VERSION", default=""),
-    _decided("START_BY", parse_time, default=""),
-    _decided("FOLLOWED", parse_followed, default=""),
-    _decided("NODE_ADDRESS", parse_address, default=""),
-    _decided("OWN_NETWORK", parse_switch, default="0"),
-    _resolved("PS_COUNT", parse_count, default="0", aliases=("OCI__PS_COUNT",), flag="--ps"),
-    _resolved("MIN_WORKERS", parse_count, example="3"),
+    _decided("START_BY", parsers.parse_time, default=""),
+    _decided("FOLLOWED", parsers.parse_followed, default=""),
+    _decided("NODE_ADDRESS", parsers.parse_address, default=""),
+    _decided("OWN_NETWORK", parsers.parse_switch, default="0"),
+    _resolved("PS_COUNT", parsers.parse_count, default="0", aliases=("OCI__PS_COUNT",), flag="--ps"),
+    _resolved("MIN_WORKERS", parsers.parse_count, example="3"),
     _resolved("MIN_NODES", _parse_positive),
-    _resolved("CLUSTER_NAME", parse_name, flag="--name", is_flag_only=True),
-    _resolved("EPHEMERAL", parse_switch, default="1", aliases=("OCI__EPHEMERAL",), flag="--keep"),
+    _resolved("CLUSTER_NAME", parsers.parse_name, flag="--name", is_flag_only=True),
+    _resolved("EPHEMERAL", parsers.parse_switch, default="1", aliases=("OCI__EPHEMERAL",), flag="--keep"),
     _resolved(
         "ENTRY_POINT",
         default=None,
@@ -146,10 +130,10 @@ _NODES = (
         is_flag_only=True,
         example="train.py",
     ),
-    _resolved("ENTRY_MODULE", parse_module, flag="--module", is_flag_only=True, example="package.train"),
+    _resolved("ENTRY_MODULE", parsers.parse_module, flag="--module", is_flag_only=True, example="package.train"),
     _resolved(
         "ARGS",
-        parse_args,
+        parsers.parse_args,
         aliases=("OCI__ENTRY_SCRIPT_ARGS",),
         flag="-- ARGUMENT...",
         is_flag_only=True,
@@ -157,16 +141,16 @@ _NODES = (
     ),
     _resolved("CODE_DIR", Path, aliases=("OCI__CODE_DIR",), flag="--code", is_flag_only=True, example="src"),
     _switch("INTERRUPTIBLE", backend_defaults={"kubernetes": "1"}),
-    _given("MAX_RESTARTS", parse_count, "0"),
-    _given("ADAPT", parse_bounds, example="1:10"),
-    _given("ENTRY_ON", parse_entry_on, default="main"),
+    _given("MAX_RESTARTS", parsers.parse_count, "0"),
+    _given("ADAPT", parsers.parse_bounds, example="1:10"),
+    _given("ENTRY_ON", parsers.parse_entry_on, default="main"),
     _switch("GANG"),
     _switch("FIND_INTERFACE"),
-    _given("NAMED_ARGS", parse_named_args, aliases=("OCI__ENTRY_SCRIPT_KWARGS",), example="lr=0.1 seed=7"),
-    _given("PROFILE_CMD", parse_args, example="py-spy record -o {output}.svg --"),
-    _given("PROFILE_NODES", parse_profiled, "MAIN"),
+    _given("NAMED_ARGS", parsers.parse_named_args, aliases=("OCI__ENTRY_SCRIPT_KWARGS",), example="lr=0.1 seed=7"),
+    _given("PROFILE_CMD", parsers.parse_args, example="py-spy record -o {output}.svg --"),
+    _given("PROFILE_NODES", parsers.parse_profiled, "MAIN"),
     _given("OUTPUT_DIR", aliases=("OCI__SYNC_DIR",), example="/data/outputs"),
-    _given("OUTPUT_FOLDERS", parse_folders, flag="--outputs", example="checkpoints,runs"),
+    _given("OUTPUT_FOLDERS", parsers.parse_folders, flag="--outputs", example="checkpoints,runs"),
     _seconds("OUTPUT_INTERVAL", "60"),
     _seconds("TIMEOUT", "600", aliases=("TIME_OUT", "OCI__TIMEOUT")),
     _seconds(
@@ -176,27 +160,27 @@ _NODES = (
         flag="--ttl",
         backend_defaults={"oci": "1d", "kubernetes": "1d"},
     ),
-    _decided("SESSION", parse_name, default=""),
-    _decided("SESSION_VERIFIER", parse_verifier, default=""),
+    _decided("SESSION", parsers.parse_name, default=""),
+    _decided("SESSION_VERIFIER", parsers.parse_verifier, default=""),
     _seconds("IDLE_LIMIT", "1h"),
     _seconds("GRACE_PERIOD", "10"),
     _seconds("HEARTBEAT_INTERVAL", "15"),
     _seconds("HEARTBEAT_TIMEOUT", "60"),
     _seconds("SILENCE_TIMEOUT", "60"),
     _seconds("POLL_CEILING", "4"),
-    _given("MAX_LOG_BYTES", partial(parse_count, maximum=10**15), default="1073741824"),
-    _given("EXPOSE", parse_ports, example="6006 9000"),
+    _given("MAX_LOG_BYTES", partial(parsers.parse_count, maximum=10**15), default="1073741824"),
+    _given("EXPOSE", parsers.parse_ports, example="6006 9000"),
     _switch("WAIT_FOR_ADDRESSES"),
     _switch("CLUSTER_TLS", example="1"),  # Dask's default
     _switch("CLIENT_TOKEN"),
-    _given("VAULT_SECRETS", parse_vault_secrets, example="WANDB_API_KEY=ocid1.vaultsecret.oc1.iad.aaaa"),
+    _given("VAULT_SECRETS", parsers.parse_vault_secrets, example="WANDB_API_KEY=ocid1.vaultsecret.oc1.iad.aaaa"),
     *_PLACED,
 )
 _IMAGES = (
     _image("REGISTRY", example="iad.ocir.io/<namespace>/training"),
     _image("TAG", example="1"),
     _image("EXTRA_ENV", example="my.yaml", backend_defaults={"local": ""}),
-    _image("TORCH", parse=parse_torch, example="cpu", backend_defaults={"local": ""}),
+    _image("TORCH", parse=parsers.parse_torch, example="cpu", backend_defaults={"local": ""}),
     _image("ENV_FILE", example="pytorch/env-gpu.yaml"),
     _image("SYSTEM_PACKAGES", example="git libgl1"),
     _image("BASE_IMAGE", "python:3.11-slim-bookworm"),
@@ -215,7 +199,7 @@ _BACKENDS = (
     _docker("MEMORY", example="4g", backend_defaults={"docker": "", "kubernetes": "2g"}),
     _docker("SHM_SIZE", "1g", backend_defaults={"docker": "1g", "kubernetes": "1g"}),
     _docker("GPUS", example="1", backend_defaults={"docker": "", "kubernetes": ""}),
-    _any_backend("GPUS_PER_NODE", parse=parse_gpus, default="auto", backend_defaults={"local": "auto"}),
+    _any_backend("GPUS_PER_NODE", parse=parsers.parse_gpus, default="auto", backend_defaults={"local": "auto"}),
     _docker("HARDENED", "1"),
     _docker("PUBLISH", example="8787"),
     _oci("COMPARTMENT_OCID", example="ocid1.compartment.oc1..aaaa", session_variable="NB_SESSION_COMPARTMENT_OCID"),
@@ -282,7 +266,7 @@ TENANCY_SETTINGS = (
     _tenancy("IMAGES_COMPARTMENT_OCID", example="ocid1.compartment.oc1..bbbb"),
     _tenancy("SECRETS_COMPARTMENT_OCID", example="ocid1.compartment.oc1..dddd"),
     _tenancy("NETWORK_COMPARTMENT_OCID", example="ocid1.compartment.oc1..cccc"),
-    _tenancy("KEEP_CLUSTERS_DAYS", "90", parse=partial(parse_count, maximum=36500)),
+    _tenancy("KEEP_CLUSTERS_DAYS", "90", parse=partial(parsers.parse_count, maximum=36500)),
     _tenancy("LOG_GROUP_NAME", "clusters"),
 )
 _OTHERS = (
@@ -291,12 +275,12 @@ _OTHERS = (
     _launcher("PYTHON", default="python3"),
     _launcher(
         "PROVISION_TIMEOUT",
-        parse=parse_duration,
+        parse=parsers.parse_duration,
         default="0",
         example="30m",  # oci's
         backend_defaults={"docker": "5m", "oci": "30m", "kubernetes": "30m"},
     ),
-    _launcher("CODE_KEYS", parse=parse_names, default=None, example="tests/server.txt,tests/client.txt"),
+    _launcher("CODE_KEYS", parse=parsers.parse_names, default=None, example="tests/server.txt,tests/client.txt"),
     *_IMAGES,
     *_BACKENDS,
     *TENANCY_SETTINGS,

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
 
-from oci_cluster.contract.parsers import parse_count, parse_duration
+from oci_cluster.contract.parsers import parse_bounds, parse_count, parse_duration
 from oci_cluster.contract.settings.config import SettingsReader, framework_defaults, framework_words
 from oci_cluster.contract.settings.schema import DECIDED, SETTINGS, Receiver, Setting
 from oci_cluster.errors import Problem
@@ -28,22 +28,12 @@ _WHY_UNUSED = {
 }
 
 
-def _number(text: str, minimum: int) -> None:
-    parse_count(text, minimum=minimum)
-
-
-def _range(text: str) -> None:
-    first, _, last = text.partition(":")
-    if not (first.isdecimal() and last.isdecimal() and int(first) <= int(last)):
-        raise ValueError(f"'{text}' is not two numbers, the smaller first, such as 8700:8800")
-
-
 # The words in capitals that stand in SETTING_VALUES for many values.
-_FORMS = {
-    "COUNT": lambda text: _number(text, 0),
-    "POSITIVE": lambda text: _number(text, 1),
+_FORMS: Mapping[str, Callable[[str], object]] = {
+    "COUNT": parse_count,
+    "POSITIVE": partial(parse_count, minimum=1),
     "DURATION": parse_duration,
-    "RANGE": _range,
+    "RANGE": partial(parse_bounds, example="8700:8800"),
 }
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from oci_cluster.contract.parsers import parse_count
+from oci_cluster.contract.parsers import parse_port
 from oci_cluster.contract.settings.config import read_settings_file
 from oci_cluster.errors import SettingsError, UsageError
 
@@ -51,7 +51,7 @@ def read_kind(root: Path, name: str) -> Kind:
     found = read_settings_file(folder / FILE)
     url, command = found.get("SESSION_URL", ""), found.get("SESSION_COMMAND", "")
     try:
-        port = parse_count(found.get("SESSION_PORT", ""), minimum=1, maximum=65535)
+        port = parse_port(found.get("SESSION_PORT", ""))
     except ValueError as error:
         raise SettingsError(f"{folder / FILE}: SESSION_PORT: {error}") from error
     if bool(url) == bool(command):

@@ -15,8 +15,8 @@ import yaml
 
 from oci_cluster.backends.kubernetes.cluster.requests import rendered
 from oci_cluster.backends.kubernetes.quota.usage import amount, shown
-from oci_cluster.backends.kubernetes.settings import EFFECTS, KEY, LABEL, NAME, TAINT, matching, toleration
-from oci_cluster.contract.parsers import parse_count, parse_switch
+from oci_cluster.backends.kubernetes.settings import EFFECTS, KEY, LABEL, NAME, TAINT, toleration
+from oci_cluster.contract.parsers import matching, parse_count, parse_switch
 from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.text import printable
