@@ -37,20 +37,15 @@ def _agent(_: Words) -> int:
     return run_agent(os.environ)
 
 
-def _upload_outputs(words: Words) -> int:
-    from oci_cluster.node.outputs import upload_node_outputs
+def _outputs(call: str) -> Callable[[Words], int]:
+    def run(words: Words) -> int:
+        from oci_cluster.node import outputs
 
-    source, manifest = words
-    upload_node_outputs(os.environ, Path(source), Path(manifest))
-    return 0
+        folder, manifest = map(Path, words)
+        getattr(outputs, call)(os.environ, folder, manifest)
+        return 0
 
-
-def _fetch_outputs(words: Words) -> int:
-    from oci_cluster.node.outputs import bring_node_outputs
-
-    target, manifest = words
-    bring_node_outputs(os.environ, Path(target), Path(manifest))
-    return 0
+    return run
 
 
 def _runner(words: Words) -> int:
@@ -114,43 +109,33 @@ def _for_people(verb: str) -> Callable[[Words], int]:
 
 def _of_kubernetes(verb: str) -> Callable[[Words], int]:
     def run(words: Words) -> int:
-        from oci_cluster.launcher import context, verbs
-        from oci_cluster.launcher.args import command_line
+        from oci_cluster.launcher import verbs
 
-        line = command_line.read(verb, words)
-        verbs.heed_signals()
-        context.equip(command_line.ONE_BACKEND[verb])
+        line, given = verbs.read_equipped(verb, words)
         from oci_cluster.backends.kubernetes.quota import run as quota
         from oci_cluster.system.screen import screen_of
 
         out = quota.Out(print, say_to_stderr(program()), screen_of(sys.stdout, os.environ))
-        return quota.run(verb, line.words, line.given, context.given_settings(), out)
+        return quota.run(verb, line.words, line.given, given, out)
 
     return run
 
 
 def _setup(words: Words) -> int:
     from oci_cluster.contract.settings.config import PROJECT_ROOT
-    from oci_cluster.launcher import context, verbs
-    from oci_cluster.launcher.args import command_line
+    from oci_cluster.launcher import verbs
 
-    line = command_line.read("setup", words)
-    verbs.heed_signals()
-    context.equip(command_line.ONE_BACKEND["setup"])
+    line, given = verbs.read_equipped("setup", words)
     from oci_cluster.backends.oci import setup
 
-    say, given = say_to_stderr(program()), context.given_settings()
-    return setup.run(line.words, line.given, given, PROJECT_ROOT, show=print, say=say)
+    return setup.run(line.words, line.given, given, PROJECT_ROOT, show=print, say=say_to_stderr(program()))
 
 
 def _from_ads(words: Words) -> int:
     from oci_cluster.contract.settings.config import PROJECT_ROOT
-    from oci_cluster.launcher import context, verbs
-    from oci_cluster.launcher.args import command_line
+    from oci_cluster.launcher import verbs
 
-    line = command_line.read("from-ads", words)
-    verbs.heed_signals()
-    context.use_own_environment()  # it has what reads YAML
+    line, _ = verbs.read_equipped("from-ads", words)
     from oci_cluster.ads_migration import from_ads
 
     asked = from_ads.Asked(
@@ -165,24 +150,16 @@ def _from_ads(words: Words) -> int:
     return from_ads.run(asked, PROJECT_ROOT, print, say_to_stderr(program()))
 
 
-def _new(words: Words) -> int:
-    from oci_cluster.contract.settings.config import PROJECT_ROOT
-    from oci_cluster.launcher.args import command_line
-    from oci_cluster.project import create
+def _of_projects(verb: str) -> Callable[[Words], int]:
+    def run(words: Words) -> int:
+        from oci_cluster.contract.settings.config import PROJECT_ROOT
+        from oci_cluster.launcher.args import command_line
+        from oci_cluster.project import create, update
 
-    line = command_line.read("new", words)
-    say = say_to_stderr(program())
-    return create.run(line.words, line.given, checkout=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
+        line, run = command_line.read(verb, words), {"new": create.run, "update": update.run}[verb]
+        return run(line.words, line.given, PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say_to_stderr(program()))
 
-
-def _update(words: Words) -> int:
-    from oci_cluster.contract.settings.config import PROJECT_ROOT
-    from oci_cluster.launcher.args import command_line
-    from oci_cluster.project import update
-
-    line = command_line.read("update", words)
-    say = say_to_stderr(program())
-    return update.run(line.words, line.given, root=PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say)
+    return run
 
 
 VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
@@ -200,18 +177,18 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),
     "setup": (_setup, "show what a tenancy lacks for clusters, or make it; scripts/setup.sh tells more"),
     "from-ads": (_from_ads, "make config.env of the YAML of ads opctl run; scripts/from-ads.sh tells more"),
-    "new": (_new, "put the templates into a user's own project; scripts/new.sh tells more"),
-    "update": (_update, "bring a project to a newer version of them; scripts/update.sh tells more"),
+    "new": (_of_projects("new"), "put the templates into a user's own project; scripts/new.sh tells more"),
+    "update": (_of_projects("update"), "bring a project to a newer version of them; scripts/update.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
-    "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),
-    "fetch-outputs": (_fetch_outputs, "TARGET MANIFEST: bring back the outputs of this node's earlier life"),
-    "orphan": (_orphan, "BACKEND CLUSTER_ID [FILE [REASON]]: end the cluster that nobody follows any more"),
-    "runner": (
-        _runner,
-        "DIRECTORY LOCK: run the nodes of the cluster that is kept there, as processes of this machine",
+    "upload-outputs": (_outputs("upload_node_outputs"), "SOURCE MANIFEST: upload the outputs of this node, once"),
+    "fetch-outputs": (
+        _outputs("bring_node_outputs"),
+        "TARGET MANIFEST: bring back the outputs of this node's earlier life",
     ),
+    "orphan": (_orphan, "BACKEND CLUSTER_ID [FILE [REASON]]: end the cluster that nobody follows any more"),
+    "runner": (_runner, "DIRECTORY LOCK: run the nodes of the cluster that is kept there, on this machine"),
 }
 
 

@@ -6,9 +6,10 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from oci_cluster.backends import open_backend
+from oci_cluster.backends.base import Backend, IsStopped
+from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.settings import config
 from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import BackendError
@@ -17,10 +18,6 @@ from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import program, say_to_stderr
 from oci_cluster.system.envs.python_env import ensure_backend_tools, ensure_tools
 from oci_cluster.system.interrupts import raise_lost
-
-if TYPE_CHECKING:
-    from oci_cluster.backends.base import Backend, IsStopped
-    from oci_cluster.contract.cluster import Cluster
 
 
 def chosen(

@@ -12,20 +12,19 @@ import signal
 import sys
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING
 
 from oci_cluster.backends import open_backend
+from oci_cluster.contract.cluster import Cluster
+from oci_cluster.contract.parsers import parse_count, parse_duration
 from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import ClusterError, LostPlanError
-from oci_cluster.launcher.args.command_line import CommandLine, read
+from oci_cluster.launcher import context
+from oci_cluster.launcher.args.command_line import ONE_BACKEND, CommandLine, read
 from oci_cluster.launcher.context import chosen, given_settings, opened
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import Say, is_terminal, program, say_to_stderr
 from oci_cluster.system.interrupts import raise_at
 from oci_cluster.system.screen import screen_of
-
-if TYPE_CHECKING:
-    from oci_cluster.contract.cluster import Cluster
 
 # Modules are imported by the verb that needs them: `stop` must not pay for what `launch` does.
 # ruff: noqa: PLC0415
@@ -49,6 +48,17 @@ def run(verb: str, words: Sequence[str]) -> int:
         return code
     verbs = {"status": _status, "list": _list, "logs": _logs, "stop": _stop, "scale": _scale}
     return verbs[verb](line)
+
+
+def read_equipped(verb: str, words: Sequence[str]) -> tuple[CommandLine, dict[str, str]]:
+    """Return command line and settings of a *verb*, in a Python with its packages."""
+    line = read(verb, words)
+    heed_signals()
+    if backend := ONE_BACKEND.get(verb):
+        context.equip(backend)
+    else:
+        context.use_own_environment()
+    return line, context.given_settings()
 
 
 def heed_signals() -> None:
@@ -92,24 +102,20 @@ def _logs(line: CommandLine) -> int:
     from oci_cluster.launcher.show.logs import Shown, view_logs
     from oci_cluster.system.process import Signals
 
-    lines = line.number("--tail")
-    backend, _, cluster = chosen(line, is_looking=not line.has("-f", "--follow"))
-    shown = Shown(line.value("--node"), lines, line.has("-f", "--follow"), is_terminal(sys.stdout, os.environ))
-    try:
-        out, say = sys.stdout, say_to_stderr(program())
+    lines, follows = line.parsed("--tail", parse_count), line.has("-f", "--follow")
+    backend, _, cluster = chosen(line, is_looking=not follows)
+    shown = Shown(line.value("--node"), lines, follows, is_terminal(sys.stdout, os.environ))
+    with contextlib.closing(backend):
         signals = Signals(children=False, outlives_terminal=True)
-        view_logs(backend, cluster, shown, out=out, signals=signals, say=say)
-    finally:
-        backend.close()
+        view_logs(backend, cluster, shown, out=sys.stdout, signals=signals, say=say_to_stderr(program()))
     return 0
 
 
 def _stop(line: CommandLine) -> int:
     say = say_to_stderr(program())
-    older_than_s = line.seconds("--older-than")
-    backend = opened(line)
-    lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
-    try:
+    older_than_s = line.parsed("--older-than", parse_duration) or 0.0
+    with contextlib.closing(opened(line)) as backend:
+        lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
         if line.has("--ended", "--older-than"):
             clusters = lifecycle.choose_all(ended=line.has("--ended"), older_than_s=older_than_s)
         else:
@@ -119,8 +125,6 @@ def _stop(line: CommandLine) -> int:
             with contextlib.suppress(LostPlanError):  # it is ended without
                 backend.load(cluster)  # one that cannot be stopped is told before any is
         return _stop_each(clusters, lifecycle, say, delete=line.has("--delete"))
-    finally:
-        backend.close()
 
 
 def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, delete: bool) -> int:
@@ -141,10 +145,8 @@ def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, d
 
 def _scale(line: CommandLine) -> int:
     backend, lifecycle, cluster = chosen(line)
-    try:
+    with contextlib.closing(backend):
         print(lifecycle.scale(cluster, line.words[1]))
-    finally:
-        backend.close()
     return 0
 
 
@@ -155,11 +157,7 @@ def end_orphan(backend_name: str, cluster_id: str, own: str = "", reason: str = 
     """
     from oci_cluster.launcher.launch.reaper import read_own
 
-    say = say_to_stderr(program())
     given = {**given_settings(), **(read_own(int(own)) if own else {})}
-    backend = open_backend(backend_name, PROJECT_ROOT, given, lambda: False)
-    lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
-    try:
+    with contextlib.closing(open_backend(backend_name, PROJECT_ROOT, given, lambda: False)) as backend:
+        lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
         lifecycle.stop(lifecycle.choose_orphan(cluster_id), reason=reason or "its launcher was killed")
-    finally:
-        backend.close()

@@ -43,8 +43,8 @@ Changes = dict[str, tuple[File | None, File]]
 def run(
     words: Sequence[str],
     given: Mapping[str, Sequence[str]],
-    *,
     checkout: Path,
+    *,
     cwd: Path,
     show: Callable[[str], object],
     say: Say,

@@ -50,8 +50,8 @@ class _Plan:
 def run(
     words: Sequence[str],
     given: Mapping[str, Sequence[str]],
-    *,
     root: Path,
+    *,
     cwd: Path,
     show: Callable[[str], object],
     say: Say,

@@ -8,7 +8,6 @@ from functools import partial
 from typing import TypeVar
 
 from oci_cluster.backends import known_backends
-from oci_cluster.contract.parsers import parse_count, parse_duration
 from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.args.help import read_header
@@ -53,17 +52,10 @@ class CommandLine:
         """Return the last value of the option *name*."""
         return self.given[name][-1] if name in self.given else default
 
-    def number(self, name: str) -> int | None:
-        """Return the option *name* as a whole number from 0; None: not given."""
-        return self._parsed(name, parse_count) if self.has(name) else None
-
-    def seconds(self, name: str) -> float:
-        """Return the option *name*, a duration, in seconds; 0 where it was not given."""
-        return self._parsed(name, parse_duration) if self.has(name) else 0.0
-
-    def _parsed(self, name: str, parse: Callable[[str], T]) -> T:
+    def parsed(self, name: str, parse: Callable[[str], T]) -> T | None:
+        """Return the option *name* as *parse* reads it; None where it was not given."""
         try:
-            return parse(self.value(name))
+            return parse(self.value(name)) if self.has(name) else None
         except ValueError as error:
             raise usage(f"{name}: {error}") from error
 

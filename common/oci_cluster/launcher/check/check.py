@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -13,14 +14,14 @@ from pathlib import Path
 from oci_cluster.backends import check_of, with_placeholder
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.parsers import parse_count
+from oci_cluster.contract.parsers import parse_count, parse_port
 from oci_cluster.contract.settings.config import PROJECT_ROOT, SettingsReader, framework_defaults
 from oci_cluster.contract.settings.schema import SETTINGS
 from oci_cluster.errors import ClusterError, ExitCode, Problem, SettingsError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine, usage
 from oci_cluster.launcher.context import backend_named, equip, given_settings, open_named, use_own_environment
-from oci_cluster.launcher.launch.launch import request_of
-from oci_cluster.launcher.launch.plan import make_plan, settings_given
+from oci_cluster.launcher.launch.launch import planned, request_of
+from oci_cluster.launcher.launch.plan import settings_given
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.envs.python_env import has_backend_tools
 from oci_cluster.system.redaction import redact
@@ -45,11 +46,17 @@ def check(line: CommandLine) -> int:
     say = say_to_stderr(program())
     backend = backend_named(line, given_settings())
     asked = replace(line, words=[*line.words, *_defaults(PROJECT_ROOT)[len(line.words) :]])
-    framework, workers = asked.words[0].rstrip("/"), _count(asked.words[1])
+    framework = asked.words[0].rstrip("/")
+    try:
+        workers = parse_count(asked.words[1])
+    except ValueError as error:
+        raise usage(f"workers: {error}; try {_WORKERS}") from error
     given = settings_given(request_of(asked, backend), os.environ, PROJECT_ROOT)
     problems: list[Problem] = []
     plan = _plan(asked, problems)
-    if not (is_seen := _is_worth_tools(backend, problems)):
+    # Though programs may be installed for that.
+    is_seen = all(one.setting == "IMAGE" for one in problems) or has_backend_tools(PROJECT_ROOT, backend)
+    if not is_seen:
         say(f"nothing is installed for the backend {backend}, and nobody asked, before settings are complete")
     else:
         use_own_environment()
@@ -69,12 +76,6 @@ def check(line: CommandLine) -> int:
             report.add(finding)
     report.end(checked, backend, say)
     return report.exit_code
-
-
-def _is_worth_tools(backend: str, problems: Sequence[Problem]) -> bool:
-    """Return whether *backend* is asked, though programs may be installed for that."""
-    is_wrong = any(problem.setting != "IMAGE" for problem in problems)
-    return not is_wrong or has_backend_tools(PROJECT_ROOT, backend)
 
 
 def _look(checked: Checked, report: Report, backend: str, say: Say) -> None:
@@ -104,13 +105,6 @@ def _defaults(root: Path) -> list[str]:
     return [frameworks[0], _WORKERS]
 
 
-def _count(text: str) -> int:
-    try:
-        return parse_count(text)
-    except ValueError as error:
-        raise usage(f"workers: {error}; try {_WORKERS}") from error
-
-
 # --- What nobody needs to be asked for ------------------------------------------------------------------------------
 
 
@@ -118,16 +112,10 @@ def _plan(line: CommandLine, problems: list[Problem]) -> Plan | None:
     """Return the launch, or None; add what is wrong with settings to *problems*."""
     found, said = None, say_to_stderr(program())
     try:
-        backend = open_named(line)
-        try:
-            request, most, cwd = request_of(line, backend.name), backend.max_workers, Path.cwd()
-            found = make_plan(
-                request, os.environ, root=PROJECT_ROOT, cwd=cwd, max_workers=most, say=said, problems=problems
-            )
+        with contextlib.closing(open_named(line)) as backend:
+            found = planned(request_of(line, backend.name), backend, said, problems)
             found = _with_image(found, problems) if not backend.is_this_machine else found
             backend.check(found)
-        finally:
-            backend.close()
     except UsageError as error:
         if found is None:  # the command line itself is wrong, not what this backend makes of it
             raise
@@ -155,7 +143,7 @@ def _offline(checked: Checked, problems: Sequence[Problem]) -> Iterator[Finding]
     """Yield what is known of settings, ports and entry point."""
     found: dict[str, list[Finding]] = {"settings": [], "ports": [], "entry point": []}
     for problem in problems:
-        item = _item_of(problem)
+        item = next((item for item, names in _ITEMS.items() if names.fullmatch(problem.setting)), "settings")
         found[item].append(_wrong(item, problem))
     plan = checked.plan
     if plan is None:
@@ -168,10 +156,6 @@ def _offline(checked: Checked, problems: Sequence[Problem]) -> Iterator[Finding]
         right = {"settings": "complete and well-formed", "ports": told, "entry point": _entry_point(plan)}
     for item, ones in found.items():
         yield from ones or [fine(item, right[item]) if plan else unknown(item, right[item])]
-
-
-def _item_of(problem: Problem) -> str:
-    return next((item for item, names in _ITEMS.items() if names.fullmatch(problem.setting)), "settings")
 
 
 def _wrong(item: str, problem: Problem) -> Finding:
@@ -201,7 +185,7 @@ def _same_ports(ports: Mapping[str, str]) -> Iterator[Finding]:
         low, _, high = text.partition(":")
         try:
             for word in (low, high or low):
-                parse_count(word, minimum=1, maximum=65535)
+                parse_port(word)
         except ValueError as error:
             yield fails("ports", f"{name}={text}: {error}", f"{name}=<first>:<last>, with ports from 1 to 65535")
         if not high and (other := first.setdefault(text, name)) != name:
@@ -253,11 +237,9 @@ class Report:
         if self._as_json:
             about = {"framework": checked.framework, "workers": checked.workers, "backend": backend}
             summary = {**about, **counts, "exit_code": int(self.exit_code)}
-            self._show(
-                redact(
-                    json.dumps({"findings": [_as_json(one) for one in self._findings], "summary": summary}, indent=2)
-                )
-            )
+            names = ("item", "verdict", "text", "fix")
+            findings = [{name: str(getattr(one, name)) for name in names} for one in self._findings]
+            self._show(redact(json.dumps({"findings": findings, "summary": summary}, indent=2)))
         elif unseen := self._all(Verdict.UNKNOWN):
             self._show("\nnot seen:")
             for one in unseen:
@@ -269,7 +251,3 @@ class Report:
 
     def _all(self, verdict: Verdict) -> list[Finding]:
         return [one for one in self._findings if one.verdict is verdict]
-
-
-def _as_json(finding: Finding) -> dict[str, str]:
-    return {"item": finding.item, "verdict": finding.verdict.value, "text": finding.text, "fix": finding.fix}

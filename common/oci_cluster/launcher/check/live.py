@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import re
 import secrets
 import shutil
@@ -37,22 +38,15 @@ _LINE = re.compile(r"live: (?P<verdict>fine|fails) (?P<text>.*)")
 _SIZES = ("SHAPE", "MAIN_SHAPE", "WORKER_SHAPE", "OCPUS", "MEMORY_GBS", "CPUS", "MEMORY", "GPUS")
 
 
-class _CapturedOutput:
-    """Takes the place of stdout: lines go to stderr, and are kept."""
-
-    def __init__(self) -> None:
-        self.text = ""
+class _CapturedOutput(io.StringIO):
+    """Takes the place of stdout: lines go to stderr, and are kept. It is no terminal: colours are no part of them."""
 
     def write(self, text: str) -> int:
-        self.text += text
+        super().write(text)
         return sys.stderr.write(text)
 
     def flush(self) -> None:
         sys.stderr.flush()
-
-    def isatty(self) -> bool:
-        """Return False: lines are read again, and colours are no part of them."""
-        return False
 
     def fileno(self) -> int:
         return sys.stderr.fileno()
@@ -74,8 +68,7 @@ def prove(line: CommandLine, checked: Checked, backend: str, say: Say) -> Iterat
         _remove(line, name, say)
     if code == ExitCode.STOPPED:
         raise StoppedError(f"{name} was stopped, and is removed")
-    lines = [_LINE.search(text) for text in captured.text.splitlines()]
-    proofs = [found for found in lines if found]
+    proofs = [found for text in captured.getvalue().splitlines() if (found := _LINE.search(text))]
     for found in proofs:
         text = printable(found["text"])
         yield fine(ITEM, text) if found["verdict"] == "fine" else fails(ITEM, text, _fix(checked, backend))
@@ -146,15 +139,13 @@ def _ports(checked: Checked) -> dict[str, str]:
 
 def _remove(line: CommandLine, name: str, say: Say) -> None:
     """Leave nothing of the cluster *name*: neither nodes nor files."""
-    backend = open_named(line)
-    try:
-        for cluster in backend.find(name):
-            with contextlib.suppress(LostPlanError):
-                Lifecycle(backend, PROJECT_ROOT, lambda _: None).stop(cluster, delete=True)
-    except ClusterError as error:
-        say(f"{name} may have left something: {error}; {program()} leaves it to stop.sh --delete {name}")
-    finally:
-        backend.close()
+    with contextlib.closing(open_named(line)) as backend:
+        try:
+            for cluster in backend.find(name):
+                with contextlib.suppress(LostPlanError):
+                    Lifecycle(backend, PROJECT_ROOT, lambda _: None).stop(cluster, delete=True)
+        except ClusterError as error:
+            say(f"{name} may have left something: {error}; {program()} leaves it to stop.sh --delete {name}")
 
 
 def _fix(checked: Checked, backend: str) -> str:

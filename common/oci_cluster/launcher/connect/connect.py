@@ -14,12 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from oci_cluster.backends.base import Backend
+from oci_cluster.contract import parsers
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan
+from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY
-from oci_cluster.contract.parsers import parse_count
 from oci_cluster.contract.session import TOKEN_FILE, session_token
 from oci_cluster.contract.settings.config import PROJECT_ROOT, framework_dir
 from oci_cluster.contract.storage.asked import asked_dir
@@ -35,10 +36,6 @@ from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import not_writable, write_whole
 from oci_cluster.system.listeners import is_of_this_user
 from oci_cluster.system.process import Signals, die_with_parent
-
-if TYPE_CHECKING:
-    from oci_cluster.backends.base import Backend
-    from oci_cluster.contract.files.cluster_dir import ClusterDir
 
 
 @dataclass(frozen=True)
@@ -62,10 +59,10 @@ def parse_port(text: str, known: Mapping[str, int]) -> Port:
     """Return the port that *text* names: a name, a number, or ``HERE:THERE``."""
     here, colon, there = text.rpartition(":")
     try:
-        local = parse_count(here, minimum=1, maximum=65535) if colon else None
+        local = parsers.parse_port(here) if colon else None
         if there in known:
             return Port(known[there], local, there)
-        number = parse_count(there, minimum=1, maximum=65535)
+        number = parsers.parse_port(there)
     except ValueError as error:
         names = ", ".join(sorted(known)) or "none"
         raise UsageError(
@@ -113,7 +110,7 @@ def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str,
         "User": user,
         "HostKeyAlias": cluster.name,
         "HostKeyAlgorithms": "ssh-ed25519",
-        "UserKnownHostsFile": f'"{_escaped(directory / "known_hosts")}"',
+        "UserKnownHostsFile": '"{}"'.format(str(directory / "known_hosts").replace("%", "%%")),  # special to ssh
         "GlobalKnownHostsFile": "none",
         "StrictHostKeyChecking": "yes",
         "UpdateHostKeys": "no",
@@ -128,11 +125,6 @@ def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str,
     except OSError as error:
         raise not_writable(directory, error) from error
     return directory / "config"
-
-
-def _escaped(path: Path) -> str:
-    """Return *path* quoted for ssh, to which a percent sign is special."""
-    return str(path).replace("%", "%%")
 
 
 # Seconds between two looks whether the cluster still runs: elsewhere each is a request.
@@ -157,9 +149,9 @@ class Connected:
     connections: Connections = field(init=False)
 
     def __post_init__(self) -> None:
-        """Begin without any."""
-        backend, cluster, plan, say = self.backend, self.cluster, self.plan, self.say
-        self.connections = Connections(lambda node, port: backend.port_forward(cluster, plan, node, port, say), say)
+        self.connections = Connections(
+            lambda node, port: self.backend.port_forward(self.cluster, self.plan, node, port, self.say), self.say
+        )
 
     @property
     def kind(self) -> types.Kind | None:

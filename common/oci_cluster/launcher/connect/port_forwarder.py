@@ -24,39 +24,36 @@ LooksAgain = Callable[[], bool]
 OpenPortForward = Callable[[str, int], PortForward]
 
 
-class Forwarder:
+class Forwarder(socketserver.ThreadingTCPServer):
     """A listener on 127.0.0.1 that passes connections on, each by its own."""
 
-    def __init__(self, forward: PortForward, port: int, say: Say) -> None:
-        """Listen on *port*, 0: any; raise UsageError where it is taken."""
-        try:
-            self._server = _Server(forward, port, say)
-        except OSError as error:
-            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            raise UsageError(f"port {port} of this machine {why}; choose another: --port OTHER:{port}") from error
-        self.port: int = self._server.server_address[1]
-        threading.Thread(target=self._server.serve_forever, args=(0.1,), daemon=True).start()
-
-    def close(self) -> None:
-        """End all connections, and listen no more; the way itself is its maker's."""
-        self._server.shutdown()
-        self._server.server_close()
-        self._server.end_connections()
-
-
-class _Server(socketserver.ThreadingTCPServer):
     allow_reuse_address = True  # one that has just been closed is no reason to refuse
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
 
     def __init__(self, forward: PortForward, port: int, say: Say) -> None:
+        """Listen on *port*, 0: any; raise UsageError where it is taken."""
         self._forward = forward
         self._say = say
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
         self._problem = ""
-        super().__init__((HERE, port), socketserver.BaseRequestHandler)
+        try:
+            super().__init__((HERE, port), socketserver.BaseRequestHandler)
+        except OSError as error:
+            why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
+            raise UsageError(f"port {port} of this machine {why}; choose another: --port OTHER:{port}") from error
+        self.port: int = self.server_address[1]
+        threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
+
+    def close(self) -> None:
+        """End all connections, and listen no more; the way itself is its maker's."""
+        self.shutdown()
+        self.server_close()
+        with self._lock:
+            for end in self._open:
+                _end(end, socket.SHUT_RDWR)
 
     def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:  # noqa: ARG002
         """Pass on one connection to its end."""
@@ -73,11 +70,6 @@ class _Server(socketserver.ThreadingTCPServer):
             _pour(request, far)
             back.join()
         return None
-
-    def end_connections(self) -> None:
-        with self._lock:
-            for end in self._open:
-                _end(end, socket.SHUT_RDWR)
 
     @contextlib.contextmanager
     def _kept(self, end: socket.socket) -> Iterator[None]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
-from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code, was_main_silent
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.generations import Life, is_interruptible, read_life, read_stop
 from oci_cluster.contract.files.liveness import Liveness
@@ -22,10 +22,10 @@ from oci_cluster.launcher.follow.autoscaler import Autoscaler
 from oci_cluster.launcher.follow.provisioning import Provisioning, Watcher, names_of
 from oci_cluster.launcher.lifecycle import request_stop
 from oci_cluster.launcher.show.logs import Fetches, MergedLogs
-from oci_cluster.launcher.show.report import facts_of, has_left, outputs_of, why_killed, why_silent, why_unstarted
+from oci_cluster.launcher.show.report import facts_of, has_left, outputs_of, reason_of, why_silent
 from oci_cluster.system.console import Say
 from oci_cluster.system.process import Interrupts, describe
-from oci_cluster.system.text import now
+from oci_cluster.system.text import now, printable
 
 
 class FollowedLife:
@@ -93,13 +93,17 @@ class LostNodes(Watcher):
                 self._since[node.node] = self.clock()
                 self.say(f"{node.node} is lost, and no other node takes its place: {node.details}")
         names = {node.node for node in gone}
-        left = sum(node.node.startswith("WORKER") and node.node not in names for node in nodes)
-        is_needed = any(not name.startswith("WORKER") for name in names)  # parameter servers
-        if left >= self.plan.limits.min_workers and not is_needed:
+        if _can_do_without(names, nodes, self.plan.limits.min_workers):
             return ""
         if self.clock() - min(self._since[name] for name in names) < self.plan.limits.grace_period_s:
             return ""
         return f"{gone[0].node} lost: {gone[0].details}; MIN_WORKERS is {self.plan.limits.min_workers}"
+
+
+def _can_do_without(missing: Collection[str], nodes: Sequence[NodeState], fewest: int) -> bool:
+    """Return whether *fewest* workers are left, and only workers are *missing*."""
+    left = sum(node.node.startswith("WORKER") and node.node not in missing for node in nodes)
+    return left >= fewest and all(name.startswith("WORKER") for name in missing)
 
 
 # How a node ends that has waited in vain for main, or has given it up.
@@ -227,22 +231,14 @@ class Follower:
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
         """Follow until every node has ended, with logs; return the cluster's exit code."""
-        while True:
-            self._handle_signals()
-            nodes = self._poll()
-            if nodes is None:
-                self._signals.wait(self._backend.poll_s)
-                continue
+        nodes: Sequence[NodeState] = ()
+        for nodes in self._looks():
             for node in nodes:
                 merged.add(node.node)
             self._fetches.fetch(copy)
             merged.copy_new()
             self._show_phase()
             self._show_ended(nodes)
-            if not any_running(nodes):
-                break
-            self._cancel_unneeded_nodes(nodes)
-            self._signals.wait(self._backend.poll_s)
         self._fetch_last_logs(copy, merged)
         merged.finish()
         return self._end(nodes)
@@ -252,45 +248,38 @@ class Follower:
 
         Raise ClusterError where nobody may see whether it is ready.
         """
+        nodes: Sequence[NodeState] = ()
+        for nodes in self._looks():
+            self._show_phase()
+            if self._ready:
+                return None
+            if self._unseen is not None and self._clock() - self._unseen[1] > _REFUSED_S:
+                raise self._unseen[0]
+            self._show_ended(nodes)
+        return self._end(nodes)
+
+    def _looks(self) -> Iterator[list[NodeState]]:
+        """Yield the nodes' states, look by look, until all have ended."""
         while True:
             self._handle_signals()
-            nodes = self._poll()
-            if nodes is not None:
-                self._show_phase()
-                if self._ready:
-                    return None
-                if self._unseen is not None and self._clock() - self._unseen[1] > _REFUSED_S:
-                    raise self._unseen[0]
-                self._show_ended(nodes)
+            if (nodes := self._poll()) is not None:
+                yield nodes
                 if not any_running(nodes):
-                    return self._end(nodes)
+                    return
                 self._cancel_unneeded_nodes(nodes)
             self._signals.wait(self._backend.poll_s)
 
     def _end(self, nodes: Sequence[NodeState]) -> int:
         stop = self._read_stop(self._life.enter(self._open_dir()))
         code = cluster_code(nodes, stop)
-        why = self._why(code, stop, nodes)
+        reason = code and reason_of(self._backend, self._plan, nodes, stop or {}, code)
+        why = f" ({printable(reason, 1000)})" if reason else " (main lost)" if code == ExitCode.LOST else ""
         if code and (never := self._provisioning.never_started(nodes)):
             why += f"; never started: {never};"
         elif never := names_of([node.node for node in nodes if node.never_started]):
             why += f"; {never} had no place when the cluster ended;"
         self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
         return code
-
-    def _why(self, code: int, stop: Mapping[str, Any] | None, nodes: Sequence[NodeState]) -> str:
-        """Return why the cluster ended with *code*, in parentheses."""
-        if not nodes:
-            return f" ({self._backend.why_gone})"
-        if was_main_silent(nodes):
-            return f" ({why_silent(self._plan)})"
-        if code and (why := why_killed(nodes, stop, code)):
-            return f" ({why})"
-        if code and stop:
-            return f" ({outcome_of(stop).reason})"
-        if code and (why := why_unstarted(nodes)):
-            return f" ({why})"
-        return " (main lost)" if code == ExitCode.LOST else ""
 
     def finish(self) -> ClusterError | None:
         """Bring what the cluster, which has ended, leaves; return why that failed."""
@@ -368,9 +357,7 @@ class Follower:
         missing = {*overdue.nodes, *(node.node for node in failed)}
         if not missing:
             return
-        left = sum(node.node.startswith("WORKER") and node.node not in missing for node in nodes)
-        is_needed = any(not name.startswith("WORKER") for name in missing)  # main, and parameter servers
-        if left >= self._plan.limits.workers_to_begin and not is_needed:
+        if _can_do_without(missing, nodes, self._plan.limits.workers_to_begin):
             self._provisioning.give_up(nodes, overdue)
         elif failed:
             self._stop_hopeless(*self._why_hopeless(failed[0]))
@@ -419,7 +406,8 @@ class Follower:
             return
         self._say("ending the cluster at once")
         try:
-            self._backend.end(self._cluster, _running(self._backend, self._cluster), at_once=True)
+            states = self._backend.states([self._cluster])[self._cluster.launch_id]
+            self._backend.end(self._cluster, [state.node for state in states if state.is_running], at_once=True)
             self._asked = _tell_killed(self._cluster_dir)
         except ClusterError as error:
             self._say(f"the cluster could not be ended: {error}; press Ctrl-C to try again")
@@ -539,7 +527,3 @@ def _tell_killed(cluster_dir: ClusterDir) -> dict[str, Any]:
     with contextlib.suppress(ClusterError):  # then this launcher tells it, and nobody else
         cluster_dir.publish(STOP, **stop, time=now())
     return stop
-
-
-def _running(backend: Backend, cluster: Cluster) -> list[str]:
-    return [state.node for state in backend.states([cluster])[cluster.launch_id] if state.is_running]

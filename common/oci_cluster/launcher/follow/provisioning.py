@@ -123,23 +123,23 @@ class Provisioning(Watcher):
 
     def overdue(self, nodes: Sequence[NodeState]) -> Overdue:
         """Return which of *nodes* have waited for longer than they may."""
-        limit_s, ttl_s = self.plan.provision_timeout_s, self.plan.limits.ttl_s
-        queued = [node for node in self.waiting(nodes) if node.state in QUEUE_STATES]
-        if late := self._late(queued, self._quota_timeout_s):
+        limit_s, ttl_s, waiting = self.plan.provision_timeout_s, self.plan.limits.ttl_s, self.waiting(nodes)
+        if queued := [node for node in waiting if _is_queued(node)]:
+            late = self._late(queued, self._quota_timeout_s)
             why = f"{self.cluster.name} had no place in its queue within {self._quota_timeout_s:g} s (WAIT_FOR_QUOTA)"
-            return Overdue(late, f"{why}: {queued[0].details}")
-        if queued:
-            return Overdue()
-        waits = {node.node: self.clock() - self._since[_wait_of(node)] for node in self.waiting(nodes)}
-        if late := self._late(self.waiting(nodes), limit_s):
+            return Overdue(late, f"{why}: {queued[0].details}") if late else Overdue()
+        if late := self._late(waiting, limit_s):
             return Overdue(late, f"{names_of(late)} did not start within {limit_s:g} s (PROVISION_TIMEOUT)")
-        if 0 < ttl_s <= waits.get("MAIN", 0):
+        if "MAIN" in self._late(waiting, ttl_s):
             return Overdue(("MAIN",), f"TTL of {ttl_s:g} s reached before MAIN had started; launch with a longer --ttl")
         return Overdue()
 
     def _late(self, nodes: Sequence[NodeState], limit_s: float) -> tuple[str, ...]:
-        waits = {node.node: self.clock() - self._since[_wait_of(node)] for node in nodes}
-        return tuple(name for name, waited_s in waits.items() if 0 < limit_s <= waited_s)
+        """Return those of *nodes* that have waited for *limit_s*; 0: there is no limit."""
+        return tuple(node.node for node in nodes if 0 < limit_s <= self._waited_s(node))
+
+    def _waited_s(self, node: NodeState) -> float:
+        return self.clock() - self._since[_wait_of(node)]
 
     def give_up(self, nodes: Sequence[NodeState], overdue: Overdue) -> None:
         """Cancel the nodes that are *overdue*: the cluster works without them."""
@@ -190,7 +190,7 @@ class Provisioning(Watcher):
             groups.setdefault((node.state, node.details), []).append(node)
         parts = []
         for (state, details), members in groups.items():
-            longest_s = max(self.clock() - self._since[_wait_of(node)] for node in members)
+            longest_s = max(map(self._waited_s, members))
             names = names_of([node.node for node in members])
             why = f" ({details})" if details else ""
             parts.append(f"{len(members)} {state} for {span(longest_s)}{why}: {names}")

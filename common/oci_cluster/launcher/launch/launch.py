@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from oci_cluster.backends import with_placeholder
+from oci_cluster.backends.base import Backend
+from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.contract.settings.schema import FLAGS
-from oci_cluster.errors import ExitCode, StoppedError
+from oci_cluster.errors import ExitCode, Problem, StoppedError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.args.hints import hints
 from oci_cluster.launcher.context import continue_in, equip, given_settings, open_named
@@ -31,8 +33,6 @@ from oci_cluster.system.envs.python_env import ensure_tools
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
-    from oci_cluster.backends.base import Backend
-    from oci_cluster.contract.cluster import Cluster, Plan
     from oci_cluster.launcher.launch.reaper import Reaper
     from oci_cluster.system.process import Signals
 
@@ -59,6 +59,12 @@ def request_of(line: CommandLine, backend: str) -> Request:
     packages = packages_of(line.given.get("--with", []), python)
     plain = plain_names(line.typed)
     return Request(framework, workers, backend, settings, environment, plain, line.rest, python, packages)
+
+
+def planned(request: Request, backend: Backend, say: Say, problems: list[Problem] | None = None) -> Plan:
+    """Return the plan of *request* on *backend*, as this program's environment has it."""
+    cwd, most = Path.cwd(), backend.max_workers
+    return make_plan(request, os.environ, root=PROJECT_ROOT, cwd=cwd, max_workers=most, say=say, problems=problems)
 
 
 def placed(
@@ -114,24 +120,6 @@ def launched(
 # --- For scripts ----------------------------------------------------------------------------------------------------
 
 
-class _Interrupt:
-    """A signal's effect: it ends steps that start nothing; after :meth:`note` it is noted."""
-
-    signals: Signals | None = None
-
-    def note(self) -> Signals:
-        """Have signals noted from here on: whatever has been started is ended in order."""
-        from oci_cluster.system.process import Signals
-
-        # Calls of programs end all the time: their end must not cut every wait short.
-        self.signals = Signals(children=False, outlives_terminal=True)
-        return self.signals
-
-    def is_stopped(self) -> bool:
-        """Return whether one has been noted."""
-        return self.signals is not None and self.signals.received is not None
-
-
 def _nobody(_cluster: Cluster, _plan: Plan) -> AbstractContextManager[Callable[[], None]]:
     return contextlib.nullcontext(lambda: None)
 
@@ -141,10 +129,10 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
 
     *attend* is entered while the cluster is followed, and yields what is called when it is ready.
     """
-    say, interrupt = say_to_stderr(program()), _Interrupt()
-    backend = open_named(line, interrupt.is_stopped)
-    lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
-    try:
+    say = say_to_stderr(program())
+    signals: Signals | None = None
+    with contextlib.closing(open_named(line, lambda: signals is not None and signals.received is not None)) as backend:
+        lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
         plan, is_preview = (plan_of or _plan)(line, backend), line.has("--dry-run")
         if is_preview and not backend.is_this_machine:
             plan = with_placeholder(plan, PROJECT_ROOT, given_settings())
@@ -154,9 +142,12 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
             return 0
         plan = backend.prepare(plan, say)
         continue_in(ensure_tools(PROJECT_ROOT, say))  # which has just been made, where this is the first launch
-        return _run(line, lifecycle, backend, plan, interrupt.note(), attend=attend)
-    finally:
-        backend.close()
+        from oci_cluster.system.process import Signals
+
+        # From here on a signal is noted, and what has been started is ended in order. Calls of programs end all the
+        # time: their end must not cut every wait short.
+        signals = Signals(children=False, outlives_terminal=True)
+        return _run(line, lifecycle, backend, plan, signals, attend=attend)
 
 
 def _run(
@@ -187,8 +178,8 @@ def _run(
 
 
 def _plan(line: CommandLine, backend: Backend) -> Plan:
-    request, most, say = request_of(line, backend.name), backend.max_workers, say_to_stderr(program())
-    plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
+    say = say_to_stderr(program())
+    plan = planned(request_of(line, backend.name), backend, say)
     for hint in hints(plan, os.environ, Path.cwd()):
         say(f"note: {hint}")
     return plan

@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from oci_cluster.backends.base import Backend, IsStopped
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.session import TOKEN_FILE, verifier_of
 from oci_cluster.contract.settings.config import (
@@ -28,17 +28,14 @@ from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.connect.connect import Connected, Port, open_in_browser
 from oci_cluster.launcher.context import open_named, opened
-from oci_cluster.launcher.launch.launch import launch, request_of
-from oci_cluster.launcher.launch.plan import Request, make_plan
+from oci_cluster.launcher.launch.launch import launch, planned, request_of
+from oci_cluster.launcher.launch.plan import Request
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.session.policy import check_policy
 from oci_cluster.launcher.session.types import SETTING, Kind, read_kind
 from oci_cluster.launcher.show.report import outputs_of
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import write_whole
-
-if TYPE_CHECKING:
-    from oci_cluster.backends.base import Backend, IsStopped
 
 # A day's work, and a long lunch: what nobody uses any more costs no longer.
 _LIMITS = {"TTL": "8h", "IDLE_LIMIT": "1h"}
@@ -92,8 +89,7 @@ class _Session:
         typed = dict(pair.partition("=")[::2] for pair in request.environment)
         settings, session = self._settings(request, typed), self._given_to_main(typed)
         request = replace(request, settings=settings, session=session)
-        say, most = say_to_stderr(program()), backend.max_workers
-        plan = make_plan(request, os.environ, root=PROJECT_ROOT, cwd=Path.cwd(), max_workers=most, say=say)
+        plan = planned(request, backend, say_to_stderr(program()))
         self._check_workers(plan)
         check_policy(plan, PROJECT_ROOT)
         if backend.shows_key:
@@ -264,16 +260,13 @@ def variables_beside(line: CommandLine, kind: Kind) -> dict[str, str]:
     TensorBoard shows what this machine can read: it is then a session of this machine, wherever the cluster is.
     """
     say = say_to_stderr(program())
-    backend = opened(line)
-    try:
+    with contextlib.closing(opened(line)) as backend:
         lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
         cluster = lifecycle.choose(line.value("--in"))
         plan = backend.load(cluster)
         if kind.beside == "dask":
             return _client_of(backend, lifecycle, cluster, plan)
         place = _outputs(cluster, plan, is_running=lifecycle.is_running(cluster))
-    finally:
-        backend.close()
     say(f"showing {place}")
     line.given["--backend"] = ["local"]
     return {"IN_OUTPUTS": place}
@@ -281,7 +274,8 @@ def variables_beside(line: CommandLine, kind: Kind) -> dict[str, str]:
 
 def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return what a Client() of Dask needs on another node to reach *cluster*."""
-    if not (backend.is_this_machine and backend.is_free_to_ask and _is_here(plan)):
+    are_here = all(node.address.startswith("127.") for node in plan.nodes)  # processes of this machine
+    if not (backend.is_this_machine and backend.is_free_to_ask and are_here):
         raise UsageError(
             f"--in {cluster.name}: nodes of another cluster do not reach a scheduler on {backend.name}; "
             f"run the notebook on main instead: session.sh jupyter --workers N, or on your machine: "
@@ -299,11 +293,6 @@ def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: P
         target.mkdir(mode=0o700, exist_ok=True)
         variables = connected.client(target)
     return {**variables, "IN_DASHBOARD": f"{host}:{port}", "SESSION_ALONE": "1"}
-
-
-def _is_here(plan: Plan) -> bool:
-    """Return whether the nodes are processes of this machine."""
-    return all(node.address.startswith("127.") for node in plan.nodes)
 
 
 def _outputs(cluster: Cluster, plan: Plan, *, is_running: bool) -> str:

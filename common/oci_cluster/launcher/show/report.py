@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import (
@@ -32,6 +32,8 @@ from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.screen import WHOLE, Screen
 from oci_cluster.system.text import printable, seconds_since, span
+
+T = TypeVar("T")
 
 # What a node is that was ended alone, on purpose; the other words are the backend's.
 LEFT = "LEFT"
@@ -99,7 +101,7 @@ def why_unstarted(states: Sequence[NodeState]) -> str:
     return next((f"{state.node} could not be started: {state.details}" for state in failed), "")
 
 
-def _reason(
+def reason_of(
     backend: Backend, plan: Plan, states: Sequence[NodeState], stop: Mapping[str, Any], code: int | None
 ) -> str | None:
     """Return why the cluster ended, or is ending, where anybody says it."""
@@ -129,7 +131,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
     code = _code(states, stop or None)
     found = {
         **_head(cluster, _state(states, code, stop), code),
-        "reason": _reason(backend, plan, states, stop, code),
+        "reason": reason_of(backend, plan, states, stop, code),
         **_queued(states, code),
         **_held(backend, cluster, states),
         "created": cluster.created,
@@ -240,11 +242,11 @@ def _head(cluster: Cluster, state: str, code: int | None) -> dict[str, Any]:
 
 
 def _stop_of(backend: Backend, cluster: Cluster) -> Mapping[str, Any] | None:
-    try:
+    def look() -> Mapping[str, Any] | None:
         plan = backend.load(cluster)
         return _stop(asked_dir(cluster, plan)) or None
-    except ClusterError:
-        return None  # nothing is known of it: a main that was killed, then
+
+    return _found(look, None)  # where nothing is known of it: a main that was killed, then
 
 
 def _redacted(found: dict[str, Any]) -> dict[str, Any]:
@@ -329,7 +331,7 @@ def status_text(found: Mapping[str, Any], screen: Screen = WHOLE) -> str:
     """Return what ``status.sh`` shows on *screen* of a cluster that :func:`describe` has described."""
     what = f"{found['framework'] or '?'} on {found['backend']}"
     life = f"life {found['life']}, " if "life" in found else ""
-    head = f"{found['name']}  {what}, {_ending(found)}, {life}started {_ago(found['created'])} ago"
+    head = f"{found['name']}  {what}, {_ending(found)}, {life}started {span(seconds_since(found['created']))} ago"
     lines = screen.lines(head)
     lines += screen.lines(f"reason: {printable(found['reason'])}") if found["reason"] else []
     lines += screen.lines(printable(found["queue"], 1000)) if "queue" in found else []
@@ -352,7 +354,7 @@ def list_text(clusters: Sequence[Mapping[str, Any]], screen: Screen = WHOLE) -> 
     """Return what ``list.sh`` shows on *screen*."""
     rows = []
     for c in clusters:
-        counts = [_text(c["exit_code"]), _count(c["nodes"]), _ago(c["created"])]
+        counts = [_text(c["exit_code"]), _count(c["nodes"]), span(seconds_since(c["created"]))]
         rows.append([c["name"], c["framework"] or "?", c["backend"], c["state"], *counts])
     shown = screen.table(["NAME", "FRAMEWORK", "BACKEND", "STATE", "EXIT", "NODES", "AGE"], rows)
     notes = [f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c]
@@ -401,34 +403,30 @@ def _still(said: Mapping[str, Any]) -> str:
 
 def _has_come(cluster_dir: ClusterDir | None, node: str) -> bool:
     """Return whether *node* has begun, where no heartbeat is kept."""
-    try:
-        return cluster_dir is not None and cluster_dir.is_there(config_file(node))
-    except ClusterError:
-        return False
+    return cluster_dir is not None and _found(lambda: cluster_dir.is_there(config_file(node)), False)
 
 
 def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:
     """Return the file's fields, none where the work dir cannot tell."""
-    try:
-        return (cluster_dir and cluster_dir.read(name)) or {}
-    except ClusterError:
-        return {}
+    return _found(lambda: (cluster_dir and cluster_dir.read(name)) or {}, {})
 
 
 def _stop(cluster_dir: ClusterDir | None) -> Mapping[str, Any]:
     """Return the fields of the ``stop`` file, where it counts in this life."""
+    return _found(lambda: (cluster_dir and read_stop(cluster_dir)) or {}, {})
+
+
+def _found(look: Callable[[], T], default: T) -> T:
+    """Return what *look* finds in the work dir; *default* where that does not tell."""
     try:
-        return (cluster_dir and read_stop(cluster_dir)) or {}
+        return look()
     except ClusterError:
-        return {}
+        return default
 
 
 def _enter_life(cluster_dir: ClusterDir | None) -> int:
     """Enter the current life, and return its number."""
-    try:
-        life = read_life(cluster_dir) if cluster_dir is not None else None
-    except ClusterError:
-        return 1
+    life = None if cluster_dir is None else _found(lambda: read_life(cluster_dir), None)
     if cluster_dir is None or life is None:
         return 1
     cluster_dir.enter_life(life.id)
@@ -437,7 +435,3 @@ def _enter_life(cluster_dir: ClusterDir | None) -> int:
 
 def _text(code: int | None) -> str:
     return "" if code is None else str(code)
-
-
-def _ago(created: str) -> str:
-    return span(seconds_since(created))

@@ -172,8 +172,8 @@ def test_a_connection_at_rest_stays(forward: Callable[[int], Forwarder]) -> None
     with serving(digest_all) as port:
         forwarder = forward(port)
         with socket.create_connection(("127.0.0.1", forwarder.port), timeout=30):
-            wait_until(lambda: len(forwarder._server._open) == 2, "both ends")
-            assert {end.gettimeout() for end in forwarder._server._open} == {None}
+            wait_until(lambda: len(forwarder._open) == 2, "both ends")
+            assert {end.gettimeout() for end in forwarder._open} == {None}
 
 
 def test_an_end_ends_connections_and_gives_the_port_back(forward: Callable[[int], Forwarder]) -> None:
@@ -181,7 +181,7 @@ def test_an_end_ends_connections_and_gives_the_port_back(forward: Callable[[int]
         forwarder = forward(port)
         connection = socket.create_connection(("127.0.0.1", forwarder.port), timeout=30)
         connection.sendall(b"")
-        wait_until(lambda: forwarder._server._open, "the connection")
+        wait_until(lambda: forwarder._open, "the connection")
         forwarder.close()
         assert connection.recv(1) == b""
         connection.close()
