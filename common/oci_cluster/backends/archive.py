@@ -1,16 +1,21 @@
-"""Records, in the checkout, of ended clusters whose backend forgets them."""
+"""Clusters as labels tell, and records in the checkout of ended ones."""
 
 from __future__ import annotations
 
 import json
+import re
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan, State
 from oci_cluster.contract.names import rank_of
+from oci_cluster.contract.parsers import parse_name
 from oci_cluster.system.files import locked, not_writable, read_kept, write_whole
+from oci_cluster.system.text import printable
 
 _RECORDS = "nodes.json"
 LOCK = ".lock"
@@ -21,6 +26,33 @@ NODE_FIELDS: Mapping[str, str] = {
     "ocid": "id",
     **{name: name for name in ("details", "never_started")},
 }
+
+
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
+
+
+def told_cluster(told: Mapping[str, str], launch_id: str, clusters_dir: Path, **fields: str) -> Cluster | None:
+    """Return the cluster that labels have *told*; None where it is none of ours.
+
+    Anybody may have written them, and its name and launch id become names of files.
+    """
+    try:
+        cluster_id = parse_name(f"{parse_name(told['name'])}-{launch_id}")
+    except ValueError:
+        return None
+    if not _LAUNCH_ID.fullmatch(launch_id) or not TIME.fullmatch(told["created"]):
+        return None
+    shown = {field: printable(text) for field, text in told.items()}
+    return Cluster(**shown, **fields, launch_id=launch_id, directory=clusters_dir / cluster_id)
+
+
+def copy_logs(cluster: Cluster, directory: Path) -> None:
+    """Copy the logs that are kept of *cluster*, and their times, to *directory*."""
+    kept = cluster.directory / "logs"
+    if kept != directory:
+        for path in [*kept.glob("*.log"), *kept.glob("*.times")]:
+            shutil.copyfile(path, directory / path.name)
 
 
 @contextmanager

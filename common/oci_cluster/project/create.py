@@ -12,7 +12,7 @@ from pathlib import Path
 from oci_cluster.contract.settings.config import read_config
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.project.files import File, Files, alone, check_way, put, read_file
-from oci_cluster.project.update import README, TEMPLATES, same
+from oci_cluster.project.update import README, TEMPLATES
 from oci_cluster.project.wheel import (
     FOLDER,
     frameworks_of,
@@ -147,7 +147,7 @@ def _starters(root: Path, files: Files) -> list[tuple[str, str]]:
     found = [(".dockerignore", ".dockerignore")] if ".dockerignore" not in taken else []
     for name in ("README.md", "CLUSTERS.md"):
         there = taken.get(Path(name).stem.lower())  # README.rst is a README
-        if there is None or (there.is_file() and same(read_file(there), files[README])):
+        if there is None or (there.is_file() and read_file(there) == files[README]):
             return [*found, (name, README)]
     return found
 
@@ -162,7 +162,7 @@ def _new_files(root: Path, files: Files, say: Say) -> Changes:
         there, folder = read_file(root / name), root / name.partition("/")[0]
         if there is None:
             changes[name] = (None, files[name])
-        elif not same(there, files[name]):
+        elif there != files[name]:
             is_framework = (folder / "start-master.sh").is_file() and (folder / "start-worker.sh").is_file()
             (own if is_framework else in_the_way).append(printable(name))
     if in_the_way:

@@ -35,19 +35,9 @@ class File:
         return self.mode != LINK and b"\0" not in self.content
 
     @property
-    def plain(self) -> bytes:
-        """The content with Linux's ends of lines, where all are those of Windows."""
-        return self.content.replace(b"\r\n", b"\n") if self.is_crlf else self.content
-
-    @property
-    def is_crlf(self) -> bool:
-        """Whether every line ends with CR LF; where only some do, these are content."""
-        return self.is_text and b"\r\n" in self.content and self.content.count(b"\r\n") == self.content.count(b"\n")
-
-    @property
     def digest(self) -> str:
-        """The SHA-256 of the content, in hex digits, whatever its lines end with."""
-        return hashlib.sha256(self.plain).hexdigest()
+        """The SHA-256 of the content, in hex digits."""
+        return hashlib.sha256(self.content).hexdigest()
 
 
 Files = Mapping[str, File]

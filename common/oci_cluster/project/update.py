@@ -10,7 +10,7 @@ import subprocess
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, SettingsError
@@ -113,7 +113,7 @@ def _planned(root: Path, base: Files, theirs: Files, frameworks: Sequence[str]) 
         _note(plan, name, was, ours[name], newer)
     for name, source in _STARTERS.items():
         there = read_file(root / name) if os.path.lexists(root / name) else None
-        if there and source in theirs and same(there, base.get(source)):
+        if there and source in theirs and there == base.get(source):
             _note(plan, name, base[source], there, theirs[source])
     # Where a run is interrupted, what needs a person is done once.
     plan.changes.sort(key=lambda change: re.sub(r"\.new\d*$", "", change[0]) in plan.conflicts)
@@ -197,52 +197,39 @@ def merge(base: File | None, ours: File | None, theirs: File | None) -> Merged:
     """Return the merge of *base*, which came, the project's *ours*, and the newer *theirs*.
 
     None is no file. Nothing of the project's own is ever given up: what cannot be brought together is in the file with
-    marks, or as a second file beside it. Lines are merged by ``git merge-file``, which needs no repository. Their ends
-    and the executable bit are merged apart: a checkout on Windows has other ends in every line, and edited none.
+    marks, or as a second file beside it. Lines are merged by ``git merge-file``, which needs no repository, and the
+    executable bit apart.
     """
-    if same(ours, theirs) or same(base, theirs):
+    if theirs in (ours, base):
         return Merged(ours)
     if theirs is None:
         changed = Merged(ours, CONFLICT, "the newer version has removed it, you have changed it; it stays")
-        return Merged(None, "removed") if same(base, ours) else changed
+        return Merged(None, "removed") if base == ours else changed
     if ours is None:
         kept = "you have removed it, and the newer version has changed it; it stays removed"
         return Merged(theirs, "added") if base is None else Merged(None, "kept", kept)
-    if same(base, ours):
-        return Merged(_with_ends(theirs, base, ours, theirs), "updated")
+    if base == ours:
+        return Merged(theirs, "updated")
     if not (ours.is_text and theirs.is_text and (base is None or base.is_text)):
         why = "it is no text, and has changed here and there" if base else "it is there, and is another"
         return Merged(ours, CONFLICT, why, theirs)
     return _of_texts(base or File(b"", theirs.mode), ours, theirs)
 
 
-def same(one: File | None, other: File | None) -> bool:
-    """Return whether two files are the same but for the ends of their lines."""
-    if one is None or other is None:
-        return one is other
-    return one.mode == other.mode and one.plain == other.plain
-
-
 def _of_texts(base: File, ours: File, theirs: File) -> Merged:
-    content, is_marked = ours.plain, False
-    if base.plain == ours.plain:
-        content = theirs.plain
-    elif theirs.plain not in (base.plain, ours.plain):
-        merged = _merge_lines(base.plain, ours.plain, theirs.plain)
+    content, is_marked = ours.content, False
+    if base.content == ours.content:
+        content = theirs.content
+    elif theirs.content not in (base.content, ours.content):
+        merged = _merge_lines(base.content, ours.content, theirs.content)
         if merged is None:
             return Merged(ours, CONFLICT, "git, which merges lines, is not installed", theirs)
         content, is_marked = merged
     mode = theirs.mode if base.mode == ours.mode else ours.mode
-    file = _with_ends(File(content, mode), base, ours, theirs)
+    file = File(content, mode)
     if is_marked:
         return Merged(file, CONFLICT, "look for the lines that begin with <<<<<<<")
     return Merged(file, "" if file == ours else "merged")
-
-
-def _with_ends(file: File, base: File | None, ours: File, theirs: File) -> File:
-    """Return *file* with the project's ends of lines, unless the newer version changes them."""
-    is_crlf = theirs.is_crlf if base and base.is_crlf == ours.is_crlf else ours.is_crlf
-    return replace(file, content=file.plain.replace(b"\n", b"\r\n") if is_crlf else file.plain)
 
 
 def _merge_lines(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, bool] | None:
@@ -268,4 +255,4 @@ def _merge_lines(base: bytes, ours: bytes, theirs: bytes) -> tuple[bytes, bool] 
 
 def is_marked(file: File | None) -> bool:
     """Return whether *file* holds marks of a conflict that `merge` has left."""
-    return file is not None and file.is_text and f"<<<<<<< {YOURS}".encode() in file.plain.split(b"\n")
+    return file is not None and file.is_text and f"<<<<<<< {YOURS}".encode() in file.content.split(b"\n")

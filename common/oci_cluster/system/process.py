@@ -131,19 +131,16 @@ class Children:
         cwd: Path,
         output: int | None = None,
         errors: int | None = None,
-        new_session: bool = False,
-        parent_death_signal: int = signal.SIGKILL,
-        pass_fds: Sequence[int] = (),
     ) -> int:
-        """Start *command* in a process group (or session) of its own; return its pid.
+        """Start *command* in a process group of its own; return its pid.
 
-        It gets *parent_death_signal* when this process dies, whatever it dies of (Linux). *output* is a file
-        descriptor for stdout, and for stderr too without *errors*; it inherits *pass_fds* too, and no other.
+        It is killed when this process dies, whatever it dies of (Linux). *output* is a file descriptor for stdout, and
+        for stderr too without *errors*; it inherits no other.
         """
 
         def before_exec() -> None:
-            (os.setsid if new_session else os.setpgrp)()
-            die_with_parent(parent_death_signal)
+            os.setpgrp()
+            die_with_parent(signal.SIGKILL)
 
         child = subprocess.Popen(  # noqa: S603 - an argument list, no shell
             list(command),
@@ -152,7 +149,6 @@ class Children:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output if errors is None else errors,
-            pass_fds=pass_fds,
             preexec_fn=before_exec,  # noqa: PLW1509 - one thread only, by design
         )
         child.returncode = 0  # reaped here, by reap(): subprocess must not wait for it too

@@ -17,10 +17,6 @@ BOTH = edited(edited(TRAIN, 3, "ours"), 20, "theirs").encode()
 ICON, ICON_OURS, ICON_THEIRS = File(b"\0a"), File(b"\0b"), File(b"\0c")
 
 
-def crlf(file: File) -> File:
-    return File(file.content.replace(b"\n", b"\r\n"), file.mode)
-
-
 CASES = {
     "nothing has changed": (BASE, BASE, BASE, BASE, ""),
     "only here": (BASE, OURS, BASE, OURS, ""),
@@ -36,12 +32,6 @@ CASES = {
     "removed here": (BASE, None, BASE, None, ""),
     "removed here, changed there": (BASE, None, THEIRS, None, "kept"),
     "nobody's of ours": (None, OURS, None, OURS, ""),
-    "ends of Windows here": (BASE, crlf(BASE), THEIRS, crlf(THEIRS), "updated"),
-    "ends of Windows here, and an edit": (BASE, crlf(OURS), THEIRS, crlf(File(BOTH)), "merged"),
-    "ends of Windows here alone": (BASE, crlf(BASE), BASE, crlf(BASE), ""),
-    "ends of Windows there": (BASE, BASE, crlf(THEIRS), crlf(THEIRS), "updated"),
-    "ends of Windows there, and an edit here": (BASE, OURS, crlf(THEIRS), crlf(File(BOTH)), "merged"),
-    "ends of Windows came, and went here": (crlf(BASE), BASE, crlf(THEIRS), THEIRS, "updated"),
     "executable there": (BASE, OURS, File(BASE.content, EXECUTABLE), File(OURS.content, EXECUTABLE), "merged"),
     "executable here": (BASE, File(BASE.content, EXECUTABLE), THEIRS, File(THEIRS.content, EXECUTABLE), "merged"),
     "a picture, there": (ICON, ICON, ICON_THEIRS, ICON_THEIRS, "updated"),
@@ -80,7 +70,6 @@ def test_lines_that_both_have_changed_are_marked_with_both(base: File | None, tm
     assert "|||||||" not in text
     assert {"ours", "theirs"} <= set(text.split("\n"))
     assert is_marked(merged.file)
-    assert is_marked(crlf(merged.file))
     assert not is_marked(BASE)
     assert not is_marked(File(b"a", LINK))
 

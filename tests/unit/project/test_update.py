@@ -158,7 +158,6 @@ def test_blanks_and_modes_are_taken_along(old: UserProject) -> None:
     ("edit", "newer", "shown"),
     [
         (None, "newer\n", ["updated   dask/env-lock.txt"]),
-        ("lock of dask\r\n", "newer\n", ["updated   dask/env-lock.txt"]),
         ("mine\n", None, []),
         ("mine\n", "newer\n", ["CONFLICT  dask/env-lock.txt: it is no text, and has changed here and there; the new"]),
         ("", "newer\n", ["kept      dask/env-lock.txt: you have removed it, and the newer version has changed it; it"]),
@@ -187,16 +186,6 @@ def test_permissions_of_the_users_stay(old: UserProject) -> None:
     old.ours(TRAIN_PY, "newer\n")
     old.update()
     assert (old.root / TRAIN_PY).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_checkout_of_windows_is_no_edit(old: UserProject) -> None:
-    """All lines end otherwise, and stay so."""
-    for name in ("common/lib.sh", TRAIN_PY):
-        old.yours(name, (old.root / name).read_bytes().replace(b"\n", b"\r\n"))
-    old.ours(TRAIN_PY, edited(TRAIN, 20, "newer"))
-    assert old.update() == 0
-    assert old.shown == [f"updated   {TRAIN_PY}"]
-    assert old.text(TRAIN_PY) == edited(TRAIN, 20, "newer").replace("\n", "\r\n")
 
 
 def test_a_dry_run_shows_the_users_lines_that_would_change(old: UserProject) -> None:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from oci_cluster.backends.archive import copy_logs
 from oci_cluster.backends.base import LogsInPlace
 from oci_cluster.backends.docker.states import Container, state_of
 from oci_cluster.backends.timestamped_logs import take_apart
@@ -40,8 +40,7 @@ class ContainerLogs(LogsInPlace):
         *nodes* returns their containers by node; where there are none any more, the kept logs are copied.
         """
         super().__init__(directory)
-        self._engine, self._nodes, self._follow = engine, nodes, follow
-        self._kept = cluster.directory / "logs"
+        self._engine, self._nodes, self._cluster, self._follow = engine, nodes, cluster, follow
         self._clients: dict[str, subprocess.Popen[bytes]] = {}
         self._stamped: dict[str, Path] = {}
         self._done: set[str] = set()
@@ -49,9 +48,8 @@ class ContainerLogs(LogsInPlace):
     def fetch(self) -> None:
         """Have new lines copied, and all, with times, once a node has ended."""
         nodes = self._nodes()
-        if not nodes and self._kept != self.directory and not self._clients:
-            for path in [*self._kept.glob("*.log"), *self._kept.glob("*.times")]:
-                shutil.copyfile(path, self.directory / path.name)
+        if not nodes and not self._clients:
+            copy_logs(self._cluster, self.directory)
         for node, container in nodes.items():
             id_ = str(container["Id"])
             is_whole = not self._follow or not state_of(node, container).is_running

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.backends import archive
 from oci_cluster.backends.docker import commands
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
 from oci_cluster.contract.names import rank_of
@@ -22,8 +23,6 @@ Container = Mapping[str, Any]
 """The answer of ``container inspect``."""
 
 _NODE = re.compile(r"(MAIN)|(WORKER|PS)_([1-9][0-9]{0,5})")
-_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
-_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 # States of a container that will not run any more by itself: docker's and nerdctl's words, podman's `stopped`.
 _ENDED = {"exited", "dead", "stopped", "removing"}
 # Variables that image and engine give to every container.
@@ -58,20 +57,10 @@ def nodes_of(containers: Sequence[Container]) -> dict[str, Container]:
 
 
 def cluster_of(container: Container, clusters_dir: Path) -> Cluster | None:
-    """Return the cluster of *container*; None where that is none of ours.
-
-    Its name and launch id become names of files.
-    """
-    labels, launch_id = labels_of(container), launch_of(container)
+    """Return the cluster of *container*; None where that is none of ours."""
+    labels = labels_of(container)
     told = {field: labels.get(label, "") for field, label in commands.OF_CLUSTER.items()}
-    try:
-        cluster_id = parse_name(f"{parse_name(told['name'])}-{launch_id}")
-    except ValueError:
-        return None
-    if not _LAUNCH_ID.fullmatch(launch_id) or not _CREATED.fullmatch(told["created"]):
-        return None
-    shown = {field: printable(text) for field, text in told.items()}
-    return Cluster(**shown, launch_id=launch_id, backend="docker", directory=clusters_dir / cluster_id)
+    return archive.told_cluster(told, launch_of(container), clusters_dir, backend="docker")
 
 
 def plan_of(cluster: Cluster, nodes: Mapping[str, Container], root: Path) -> Plan:
@@ -177,7 +166,7 @@ def state_of(name: str, container: Container, given_up: Collection[str] = ()) ->
 def _second_of(text: str) -> str:
     """Return an engine's time (``2026-01-31T23:59:59.123Z``) as ours are written, if it is one."""
     whole = f"{text[:19]}Z"
-    return whole if _CREATED.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
+    return whole if archive.TIME.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
 
 
 class CreatedContainers:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 
 import httpx2 as httpx
 
+from oci_cluster.backends.archive import copy_logs
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.cluster import states
 from oci_cluster.backends.kubernetes.cluster.cache import told_of
@@ -164,7 +164,7 @@ class PodLogs:
         self.directory = directory
         self._service = service
         self._pods = pods
-        self._kept = cluster.directory / "logs"
+        self._cluster = cluster
         self._follow = follow
         self._told = told
         self._readers: dict[str, _Reader] = {}
@@ -174,9 +174,8 @@ class PodLogs:
     def fetch(self) -> None:
         """Has what is new copied: all of it, once a node has ended."""
         pods = self._pods()
-        if not pods and self._kept != self.directory and not self._readers:
-            for path in [*self._kept.glob("*.log"), *self._kept.glob("*.times")]:
-                shutil.copyfile(path, self.directory / path.name)
+        if not pods and not self._readers:
+            copy_logs(self._cluster, self.directory)
         for node, pod in pods.items():
             has_ended = bool(states.termination_of(pod))
             if not (has_ended or states.is_running(pod)):

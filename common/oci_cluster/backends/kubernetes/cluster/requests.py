@@ -29,10 +29,8 @@ Object = dict[str, Any]
 
 # By which all is found again, from any checkout. Labels are for choosing, annotations for people and for us.
 LAUNCH = "oci-cluster-launch"
-FRAMEWORK = "oci-cluster-framework"
-NAME = "oci-cluster-name"
-CREATED = "oci-cluster-created"
-PROJECT = "oci-cluster-project"
+OF_CLUSTER = {field: f"oci-cluster-{field}" for field in ("name", "framework", "created", "project")}
+NAME = OF_CLUSTER["name"]
 OWNER = "oci-cluster-owner"
 # What a launcher has asked for: the cluster's end, as the file `stop` tells it; nodes that it has ended, or all.
 STOP = "oci-cluster-stop"
@@ -187,10 +185,7 @@ def _objects(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Path
     }
     annotations = {
         **settings["annotations"],
-        NAME: plan.name,
-        FRAMEWORK: plan.framework,
-        CREATED: plan.created,
-        PROJECT: printable(plan.project),
+        **{annotation: printable(getattr(plan, field)) for field, annotation in OF_CLUSTER.items()},
         OWNER: _owner(),
         **({MAX_PREEMPTIONS: str(settings["max_preemptions"])} if settings["max_preemptions"] >= 0 else {}),
     }

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.backends import archive
 from oci_cluster.backends.kubernetes.cluster import requests
 from oci_cluster.backends.kubernetes.settings import is_stored
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
@@ -25,8 +26,6 @@ from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
 
-_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
-_CREATED = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
 _OBJECT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # No cluster is larger: an index becomes the name of a node, and a node a line of every list.
 _MOST_NODES = 10_000
@@ -132,27 +131,13 @@ def node_of(index: int, environment: Mapping[str, str]) -> Node:
 
 
 def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
-    """Returns *job*'s cluster, or None. Name and launch id become names of files."""
-    told, launch_id = annotations_of(job), launch_of(job)
-    name, created = told.get(requests.NAME, ""), told.get(requests.CREATED, "")
-    try:
-        cluster_id = parse_name(f"{parse_name(name)}-{launch_id}")
-    except ValueError:
-        return None
-    is_ours = _LAUNCH_ID.fullmatch(launch_id) and _CREATED.fullmatch(created) and _OBJECT.fullmatch(name_of(job))
+    """Returns *job*'s cluster, or None."""
+    notes, launch_id, name = annotations_of(job), launch_of(job), name_of(job)
     # Its name ends with the launch id: nobody takes another's place by copying labels.
-    if not is_ours or not name_of(job).endswith(f"-{launch_id}"):
+    if not _OBJECT.fullmatch(name) or not name.endswith(f"-{launch_id}"):
         return None
-    return Cluster(
-        name=name,
-        launch_id=launch_id,
-        framework=printable(told.get(requests.FRAMEWORK, "")),
-        backend="kubernetes",
-        created=created,
-        project=printable(told.get(requests.PROJECT, "")),
-        directory=clusters_dir / cluster_id,
-        handle=name_of(job),
-    )
+    told = {field: notes.get(annotation, "") for field, annotation in requests.OF_CLUSTER.items()}
+    return archive.told_cluster(told, launch_id, clusters_dir, backend="kubernetes", handle=name)
 
 
 def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Collection[str] = ()) -> Plan:
@@ -472,7 +457,7 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
 
 
 def _second_of(text: Any) -> str:
-    return str(text) if _CREATED.fullmatch(str(text or "")) else ""
+    return str(text) if archive.TIME.fullmatch(str(text or "")) else ""
 
 
 # --- Pods that the API refuses ---------------------------------------------------------------------------------------
