@@ -52,6 +52,7 @@ def _runner(words: Words) -> int:
     import tempfile
 
     from oci_cluster.backends.local.runner import run_nodes
+    from oci_cluster.node import main, standstill, worker  # noqa: F401 - once, and not by each agent that is forked
     from oci_cluster.node.start import run_agent
 
     directory, lock = words

@@ -290,12 +290,13 @@ def _kept_builds(root: Path, framework: str) -> Path:
 def missing_packages(python: Path, packages: Sequence[str]) -> list[str]:
     """Return those of *packages* that the user's interpreter *python* does not have.
 
-    Asks for distributions, not modules: a folder named ``dask`` can pass for the module.
+    Asks for distributions, not modules: a folder named ``dask`` can pass for the module. Each is asked for by its name:
+    to read what all of them are called takes 150 ms where there are a hundred.
     """
     code = (
         "import sys, json, importlib.metadata as m\n"
-        "have = {(d.metadata['Name'] or '').lower().replace('_', '-') for d in m.distributions()}\n"
-        "print(json.dumps([p for p in sys.argv[1:] if p.lower().replace('_', '-') not in have]))"
+        "there = lambda d: any(map(d.read_text, ('METADATA', 'PKG-INFO', '')))\n"
+        "print(json.dumps([p for p in sys.argv[1:] if not any(map(there, m.distributions(name=p)))]))"
     )
     try:
         asked = [str(python), "-I", "-c", code, *packages]  # the interpreter that the user named

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import venv
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,16 @@ def test_a_folder_of_a_packages_name_is_not_the_package(tmp_path: Path, monkeypa
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     assert missing_packages(Path(sys.executable), ["horovod"]) == ["horovod"]
+
+
+def test_what_an_installer_has_left_is_no_package_and_no_error(tmp_path: Path) -> None:
+    """A folder without its METADATA, as after a broken update."""
+    venv.create(tmp_path / "env")
+    (packages,) = tmp_path.glob("env/lib/python*/site-packages")
+    for name in ("dask", "other", "horovod"):
+        (packages / f"{name}-1.0.dist-info").mkdir()
+    (packages / "horovod-1.0.dist-info" / "METADATA").write_text("Name: horovod\nVersion: 1.0\n")
+    assert missing_packages(tmp_path / "env" / "bin" / "python", ["dask", "horovod"]) == ["dask"]
 
 
 @pytest.mark.parametrize(
