@@ -30,6 +30,7 @@ _SHAPES = {
     "VM.GPU.A10.1": (15, 240, "NVIDIA_GPU"),
     "VM.GPU.A10.2": (30, 480, "NVIDIA_GPU"),
 }
+_FAST = {"VM.Standard2.1", "VM.Standard2.4"}  # a guess
 _JOB_SUMMARY = "id timeCreated createdBy projectId compartmentId displayName lifecycleState freeformTags definedTags"
 _RUN_SUMMARY = f"{_JOB_SUMMARY} timeAccepted timeStarted timeFinished jobId lifecycleDetails"
 
@@ -76,6 +77,7 @@ class DataScience:
             ("DELETE", run, "delete_job_run", self._delete_run),
             ("POST", f"{run}/actions/cancelJobRun", "cancel_job_run", self._cancel_run),
             ("GET", f"{base}/jobShapes", "list_job_shapes", self._list_shapes),
+            ("GET", f"{base}/fastLaunchJobConfigs", "list_fast_launch_job_configs", self._list_fast),
             ("GET", f"{base}/workRequests/{{id}}", "get_work_request", lambda r: _get(self._requests, r)),
         ]
 
@@ -332,6 +334,16 @@ class DataScience:
                 {"name": name, "coreCount": cores, "memoryInGBs": memory, "shapeSeries": series}
                 for name, (cores, memory, series) in _SHAPES.items()
                 if name != "VM.GPU2.1" or "shapes-table" not in self._controls.flipped
+            ]
+        )
+
+    def _list_fast(self, request: Request) -> Answer:
+        self._tenancy.check_compartment(request.wanted("compartmentId"))
+        return Answer(
+            [
+                {"name": name, "shapeName": name, "coreCount": cores, "memoryInGBs": memory, "shapeSeries": series}
+                for name, (cores, memory, series) in _SHAPES.items()
+                if name in _FAST
             ]
         )
 

@@ -10,6 +10,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
+from oci_service.domains import Domains
 from oci_service.faults import Controls
 from oci_service.policies import Condition, NotPolicy, Statement, Subject, parse_condition, parse_statement
 from oci_service.resources import (
@@ -54,6 +55,7 @@ class Identity:
         self.groups = Shelf("group", lock)
         self.dynamic_groups = Shelf("dynamicgroup", lock)
         self.policies = Shelf("policy", lock)
+        self.domains = Domains(controls, lock)
         self._memberships = Shelf("groupmembership", lock)
         self._statements: dict[str, list[Statement]] = {}
         self._rules: dict[str, Condition] = {}
@@ -133,9 +135,17 @@ class Identity:
         found = [Subject("any-user"), Subject("any-group")]
         if principal.kind == "resource":
             members = [group for group in self.dynamic_groups.all() if self._rules[group["id"]](principal.claims)]
-            return found + [Subject("dynamic-group", group["id"], name=group["name"]) for group in members]
-        own = {item["groupId"] for item in self._memberships.all() if item["userId"] == principal.id}
-        return found + [Subject("group", g["id"], name=g["name"]) for g in self.groups.all() if g["id"] in own]
+            found += [Subject("dynamic-group", group["id"], name=group["name"]) for group in members]
+            others = self.domains.dynamic_groups.all()
+            own = [one for one in others if parse_condition(one["matchingRule"])(principal.claims)]
+            return found + [Subject("dynamic-group", one["id"], one["domain"], one["displayName"]) for one in own]
+        mine = {item["groupId"] for item in self._memberships.all() if item["userId"] == principal.id}
+        return found + [one for one in self._groups() if one.id in mine]
+
+    def _groups(self) -> list[Subject]:
+        others = self.domains.groups.all()
+        found = [Subject("group", one["id"], one["domain"], one["displayName"]) for one in others]
+        return found + [Subject("group", one["id"], name=one["name"]) for one in self.groups.all()]
 
     def statements(self) -> Iterator[tuple[Statement, str]]:
         """Yield every statement, and the OCID of the compartment that it is about."""
@@ -165,8 +175,10 @@ class Identity:
         return found
 
     def _check_subjects(self, statement: Statement) -> None:
-        there = [Subject("group", item["id"], name=item["name"]) for item in self.groups.all()]
+        there = self._groups()
         there += [Subject("dynamic-group", item["id"], name=item["name"]) for item in self.dynamic_groups.all()]
+        others = self.domains.dynamic_groups.all()
+        there += [Subject("dynamic-group", one["id"], one["domain"], one["displayName"]) for one in others]
         for subject in statement.subjects:
             if "group" in subject.kind and subject.kind != "any-group" and not any(map(subject.matches, there)):
                 raise NotPolicy(f"{subject.kind} {subject.id or subject.name} does not exist: {statement.text}")
@@ -205,6 +217,7 @@ class Identity:
                 lambda r: self._required_tags(r.wanted("compartmentId")),
             ),
             ("GET", f"{base}/tagNamespaces/{{id}}", "get_tag_namespace", self._get_tag_namespace),
+            ("GET", f"{base}/domains", "list_domains", self.domains.list_domains),
             ("GET", f"{base}/regions", "list_regions", lambda _: Answer([{"key": "IAD", "name": REGION}])),
             ("GET", f"{base}/tenancies/{{id}}", "get_tenancy", self._get_tenancy),
             ("GET", f"{base}/tenancies/{{id}}/regionSubscriptions", "list_region_subscriptions", self._regions),
@@ -243,6 +256,8 @@ class Identity:
         def answer(request: Request) -> Answer:
             resource = shelf.matching(request.names["id"], request)
             changed = {**resource, **merged(request.json())}
+            if shelf is self.policies:  # without one the current version counts from now on
+                changed["versionDate"] = request.json().get("versionDate")
             self._read(shelf, changed)
             shelf.touch(resource, **changed)
             return shelf.answer(resource)

@@ -70,6 +70,7 @@ TYPES: Mapping[str, tuple[str, ...]] = {
     "policies": ("POLICY_READ", "", "", _all("POLICY", "CREATE UPDATE DELETE")),
     "tag-namespaces": ("TAG_NAMESPACE_INSPECT", "", "TAG_NAMESPACE_USE", _all("TAG_NAMESPACE", "CREATE UPDATE DELETE")),
     "tag-defaults": ("TAG_DEFAULT_INSPECT", "", "", _all("TAG_DEFAULT", "CREATE UPDATE DELETE")),
+    "domains": ("DOMAIN_INSPECT", "DOMAIN_READ", "DOMAIN_UPDATE", _all("DOMAIN", "CREATE DELETE")),
     "tenancies": ("TENANCY_INSPECT", "", "", ""),
     "bastion": ("BASTION_INSPECT", "BASTION_READ", "BASTION_USE", _all("BASTION", "CREATE UPDATE DELETE MOVE")),
     "bastion-session": (
@@ -133,6 +134,7 @@ _DATA_SCIENCE = {
     "delete_job_run": "DATA_SCIENCE_JOB_RUN_DELETE id",
     "cancel_job_run": "DATA_SCIENCE_JOB_RUN_CANCEL id",
     "list_job_shapes": "DATA_SCIENCE_JOB_INSPECT compartment",
+    "list_fast_launch_job_configs": "DATA_SCIENCE_JOB_INSPECT compartment",
     "get_work_request": "DATA_SCIENCE_WORK_REQUEST_READ id",
 }
 _STORAGE = {
@@ -234,6 +236,7 @@ _IDENTITY = {
     "upload_api_key": "USER_APIKEY_ADD tenancy",
     "assemble_effective_tag_set": "TAG_DEFAULT_INSPECT compartment",
     "get_tag_namespace": "TAG_NAMESPACE_INSPECT tenancy",
+    "list_domains": "DOMAIN_INSPECT tenancy",
     "list_regions": "",
     "get_tenancy": "TENANCY_INSPECT tenancy",
     "list_region_subscriptions": "TENANCY_INSPECT tenancy",
@@ -292,6 +295,7 @@ OPERATIONS: Mapping[str, Sequence[tuple[str, str]]] = {
         ("limits", _LIMITS),
         ("compute", _COMPUTE),
         ("registry", {"get_token": ""}),
+        ("identity_domains", dict.fromkeys(("list_groups", "list_dynamic_resource_groups"), "DOMAIN_READ tenancy")),
         ("secrets", {"get_secret_bundle": "SECRET_BUNDLE_READ secret"}),
         ("logging_ingestion", {"put_logs": "LOG_CONTENT_PUSH log"}),
     )

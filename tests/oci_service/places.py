@@ -127,6 +127,7 @@ class Loopback(_Table):
 
     def close(self) -> None:
         """End it."""
+        self._claim.close()
 
 
 class _OnHost(Node):

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
+from oci_service import domains
 from oci_service.access import Access
 from oci_service.bastion import Bastions
 from oci_service.certificates import Authority
@@ -370,6 +371,7 @@ def _routers(service: Service) -> dict[str, Router]:
         f"objectstorage.{REGION}.oraclecloud.com": Router("object_storage", service.objects.routes()),
         f"iaas.{REGION}.oraclecloud.com": Router("virtual_network", network),
         f"identity.{domain}": Router("identity", service.tenancy.identity.routes()),
+        domains.HOST: Router("identity_domains", service.tenancy.identity.domains.routes()),
         f"identity.{REGION}.oraclecloud.com": Router("identity", service.tenancy.identity.routes()),
         f"bastion.{domain}": Router("bastion", service.bastions.routes()),
         f"artifacts.{domain}": Router("artifacts", service.tenancy.registry_routes(NAMESPACE)),

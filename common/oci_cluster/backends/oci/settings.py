@@ -176,6 +176,10 @@ def _problems(plan: Plan, found: Mapping[str, Any], read: Sequence[Problem]) -> 
     if adapt and found["style"] == "multinode":
         why = "with multinode the service starts all nodes, and none is added"
         problems.append(Problem("ADAPT", f"ADAPT={adapt} needs OCI_JOB_STYLE=runs: {why}"))
+    if found["capacity_reservation"] and found["style"] == "multinode":
+        # Source: OCI's documentation of Data Science, capacity reservations: not for multi-node job runs.
+        told = "CAPACITY_RESERVATION_OCID: a run of several nodes gets no reserved hosts"
+        problems.append(Problem("CAPACITY_RESERVATION_OCID", told, "set OCI_JOB_STYLE=runs, or leave it out"))
     if found["log"] and not found["log_group"]:
         problems.append(Problem("LOG_OCID", "LOG_OCID is set without LOG_GROUP_OCID, the group that it is in"))
     place = "oci://<bucket>@<namespace>/<folder>"

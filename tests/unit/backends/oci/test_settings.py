@@ -187,6 +187,12 @@ def test_nodes_that_cannot_reach_each_other_are_refused(checkout: Checkout) -> N
     assert settings(checkout, SUBNET_OCID="", OCI_JOB_STYLE="multinode")["subnet"] == ""
 
 
+def test_reserved_hosts_are_for_single_runs(checkout: Checkout) -> None:
+    told = "a run of several nodes gets no reserved hosts; set OCI_JOB_STYLE=runs, or leave it out"
+    given = {"CAPACITY_RESERVATION_OCID": RESERVATION, "OCI_JOB_STYLE": "multinode"}
+    assert problem(checkout, **given) == f"CAPACITY_RESERVATION_OCID: {told}"
+
+
 def test_a_cluster_that_adapts_starts_its_nodes_one_by_one(checkout: Checkout) -> None:
     """With multinode the service starts them; and one node that may become three needs a subnet, too."""
     assert problem(checkout, ADAPT="1:2", OCI_JOB_STYLE="multinode") == (

@@ -18,7 +18,7 @@ from oci_cluster.backends.oci.tenancy.requirements import Needed, for_people
 from oci_cluster.backends.oci.tenancy.shapes import is_flexible, is_gpu, platform_of
 from oci_cluster.contract.parsers import parse_bounds
 
-SHAPE, LIMIT, CAPACITY = "shape there", "service limit", "capacity"
+SHAPE, FAST, LIMIT, CAPACITY = "shape there", "fast launch", "service limit", "capacity"
 # What is wrong with these settings: then which machines are wanted is not known.
 _OF_MACHINES = re.compile(r"([A-Z]+_)?(SHAPE|OCPUS|MEMORY_GBS)")
 _IN_CONSOLE = "Console > Governance & Administration > Limits, Quotas and Usage > service Data Science"
@@ -63,6 +63,7 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
     room = _Room(checked, tenancy, needed)
     machines = yield from room.shapes(counted(counts, settings["machines"]))
     if machines:
+        yield room.fast_launch(machines)
         yield room.limits(machines)
     for one in machines:
         yield from room.hosts(one)
@@ -109,6 +110,20 @@ class _Room:
         of_roles = [name for name, text in self._settings.items() if name.endswith("_SHAPE") and text == shape]
         return of_roles or ["SHAPE"]
 
+    def fast_launch(self, machines: Sequence[Machines]) -> Finding:
+        """Return whether OCI keeps hosts ready for these machines, and for which it does."""
+        request = self._tenancy.client(oci.data_science.DataScienceClient).list_fast_launch_job_configs
+        answer = self._tenancy.ask_all("list fast-launch configurations", request, self._tenancy.places.jobs)
+        if not answer.is_given:
+            return unknown(FAST, answer.why)
+        there = {(one.shape_name, one.core_count or 0, one.memory_in_gbs or 0) for one in answer.value}
+        wanted = {one: f"{one.shape} with {one.ocpus:g} OCPUs and {one.memory_gbs:g} GB" for one in machines}
+        fast = [text for one, text in wanted.items() if (one.shape, one.ocpus, one.memory_gbs) in there]
+        slow = [text for text in wanted.values() if text not in fast]
+        told = [f"{text} starts fast" for text in fast] + [f"{text} has to be made ready" for text in slow]
+        every = ", ".join(f"{shape} ({cores} OCPUs, {memory} GB)" for shape, cores, memory in sorted(there))
+        return fine(FAST, f"{'; '.join(told)}; fast-launch configurations: {every or 'none'}")
+
     def limits(self, machines: Sequence[Machines]) -> Finding:
         """Return how a person looks limits up, which OCI does not tell of shapes."""
         tenancy = self._tenancy
@@ -121,10 +136,9 @@ class _Room:
             f"{for_shell(left)} --limit-name <its name>",
         ]
         nodes = " and ".join(f"{one.nodes} node{'s' * (one.nodes != 1)} of {one.shape}" for one in machines)
-        text = (
-            f"OCI does not tell which limit of Data Science, or quota, {nodes} would count against; see {_IN_CONSOLE}"
-        )
-        return unknown(LIMIT, text, "\n".join(lines))
+        text = f"OCI does not tell which limit of Data Science, or quota, {nodes} would count against"
+        also = ", as those of a reservation do, too" if self._settings.get("CAPACITY_RESERVATION_OCID") else ""
+        return unknown(LIMIT, f"{text}{also}; see {_IN_CONSOLE}", "\n".join(lines))
 
     def hosts(self, machines: Machines) -> Iterator[Finding]:
         """Yield whether there are hosts: as reserved, else as Compute tells, an indication."""

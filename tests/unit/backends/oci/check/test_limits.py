@@ -36,6 +36,7 @@ def answers(**more: Any) -> Answers:
     """Return a tenancy in which there is room."""
     usual = {
         "list_job_shapes": SHAPES,
+        "list_fast_launch_job_configs": [item(shape_name="VM.Standard2.4", core_count=4, memory_in_gbs=60)],
         "list_availability_domains": [item(name="AD-1")],
         "create_compute_capacity_report": hosts(),
         "get_compartment": item(name="ds-clusters", compartment_id=ROOT),
@@ -65,6 +66,7 @@ def test_a_launch_for_which_there_is_room_is_fine(look: Any) -> None:
     found = look(service)
     assert [(finding.item, finding.verdict) for finding in found] == [
         ("shape there", Verdict.FINE),
+        ("fast launch", Verdict.FINE),
         ("service limit", Verdict.UNKNOWN),
         ("capacity", Verdict.FINE),
     ]
@@ -72,6 +74,15 @@ def test_a_launch_for_which_there_is_room_is_fine(look: Any) -> None:
     (wanted,) = report.shape_availabilities
     assert (report.compartment_id, report.availability_domain, wanted.instance_shape) == (ROOT, "AD-1", E4)
     assert (wanted.instance_shape_config.ocpus, wanted.instance_shape_config.memory_in_gbs) == (4, 64)
+
+
+def test_which_machines_start_fast_is_told(look: Any) -> None:
+    every = "fast-launch configurations: VM.Standard2.4 (4 OCPUs, 60 GB)"
+    said = of("fast launch", look(answers(), SHAPE="VM.Standard2.4")).text
+    assert said == f"VM.Standard2.4 with 4 OCPUs and 60 GB starts fast; {every}"
+    assert of("fast launch", look(answers())).text == f"{E4} with 4 OCPUs and 64 GB has to be made ready; {every}"
+    assert of("fast launch", look(answers(list_fast_launch_job_configs=[]))).text.endswith("configurations: none")
+    assert of("fast launch", look(answers(list_fast_launch_job_configs=unseen()))).verdict is Verdict.UNKNOWN
 
 
 def test_a_launch_whose_settings_are_wrong_is_not_looked_at(look: Any, checkout: Checkout) -> None:
@@ -93,7 +104,7 @@ def test_a_shape_that_is_not_there_is_named_with_one_that_is(look: Any) -> None:
         (Verdict.FAILS, "MAIN_SHAPE=VM.Standard2.4"),
         (Verdict.FINE, ""),
     ]
-    assert "3 nodes of VM.Standard.E4.Flex" in found[2].text
+    assert "3 nodes of VM.Standard.E4.Flex" in found[3].text
     (one,) = look(answers(list_job_shapes=[]), SHAPE=E4)
     assert one.fix == "SHAPE=<a shape for Jobs>"
 
@@ -102,7 +113,7 @@ def test_shapes_that_are_not_shown_are_not_known_to_be_there(look: Any) -> None:
     """Hosts are looked at all the same."""
     found = look(answers(list_job_shapes=unseen()), SHAPE="VM.Standard2.4")
     assert found[0].verdict is Verdict.UNKNOWN
-    assert [one.item for one in found] == ["shape there", "service limit", "capacity"]
+    assert [one.item for one in found] == ["shape there", "fast launch", "service limit", "capacity"]
 
 
 # --- Limits
@@ -120,7 +131,12 @@ def test_limits_are_for_a_person_to_look_up(look: Any) -> None:
         f"oci limits value list {about} --compartment-id {ROOT} --all",
         f"oci limits resource-availability get {about} --compartment-id {JOBS} --limit-name <its name>",
     ]
-    asked = {"list_job_shapes", "list_availability_domains", "create_compute_capacity_report"}
+    asked = {
+        "list_job_shapes",
+        "list_fast_launch_job_configs",
+        "list_availability_domains",
+        "create_compute_capacity_report",
+    }
     assert set(service.names()) == asked
 
 
@@ -204,7 +220,9 @@ def test_domains_that_are_not_shown_tell_nothing(look: Any) -> None:
 def test_reserved_hosts_are_counted_instead(look: Any, configs: Any, verdict: Verdict) -> None:
     parts = configs and [item(instance_shape=s, reserved_count=r, used_count=u) for s, r, u in configs]
     service = answers(get_compute_capacity_reservation=item(instance_reservation_configs=parts))
-    one = of("capacity", look(service, CAPACITY_RESERVATION_OCID="ocid1.capacityreservation.oc1.iad.r"))
+    found = look(service, CAPACITY_RESERVATION_OCID="ocid1.capacityreservation.oc1.iad.r")
+    assert "would count against, as those of a reservation do, too; see " in of("service limit", found).text
+    one = of("capacity", found)
     assert (one.verdict, bool(one.fix)) == (verdict, verdict is Verdict.FAILS)
     assert "create_compute_capacity_report" not in service.names()
 

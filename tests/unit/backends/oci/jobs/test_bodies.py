@@ -79,7 +79,7 @@ CONTAINER = {"jobEnvironmentType": "OCIR_CONTAINER", "image": IMAGE, "imageDiges
 
 def test_the_job_of_a_cluster_of_runs_with_everything(checkout: Checkout) -> None:
     """Subnet, digest, reservation, log, mounts, an end, and a shape that has its own size."""
-    job, _ = bodies(checkout, **EVERYTHING)
+    job, _ = bodies(checkout, **EVERYTHING, CAPACITY_RESERVATION_OCID=RESERVATION)
     environment = job["jobConfigurationDetails"].pop("environmentVariables")
     assert environment["TTL"] == "1h"
     assert job == {
@@ -166,7 +166,6 @@ def test_the_job_of_a_cluster_that_is_one_run(checkout: Checkout) -> None:
     infrastructure = {
         "jobInfrastructureType": "MULTI_NODE",
         "shapeName": "VM.GPU.A10.1",
-        "capacityReservationIds": [RESERVATION],
         "blockStorageSizeInGBs": 100,
     }
     groups = [
@@ -244,7 +243,8 @@ def unknown_fields(body: Any, kind: str, place: str = "") -> list[str]:
 @pytest.mark.parametrize("style", ["runs", "multinode"])
 def test_the_sdk_knows_every_field(checkout: Checkout, style: str) -> None:
     """The SDK ignores what it does not know: a misspelt field would be lost without a word."""
-    job, runs = bodies(checkout, OCI_JOB_STYLE=style, PS_COUNT="1", **{**EVERYTHING, **COMPANY})
+    reservation = {"CAPACITY_RESERVATION_OCID": RESERVATION} if style == "runs" else {}
+    job, runs = bodies(checkout, OCI_JOB_STYLE=style, PS_COUNT="1", **{**EVERYTHING, **COMPANY, **reservation})
     assert unknown_fields({**job, "typo": 1}, "CreateJobDetails") == [".typo"]
     assert unknown_fields(job, "CreateJobDetails") == []
     for run in runs.values():
