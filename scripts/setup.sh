@@ -8,7 +8,7 @@
 #
 # These are made: the group of those who launch, the dynamic group of the Job Runs, a policy, a security list of the
 # subnet with what the frameworks' nodes need of each other, the bucket with a rule that deletes old clusters, a repository
-# for each framework, and a log group. Nothing that exists is removed or narrowed: statements and
+# for each framework, a log group and one log for all nodes. Nothing that exists is removed or narrowed: statements and
 # rules are added. Compartments, the subnet and the project are yours to make: docs/oci.md.
 #
 #   --apply         make what is missing, with oci-cli, and print what is missing in config.env; a second time nothing changes

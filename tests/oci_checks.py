@@ -26,7 +26,7 @@ class Checks:
     def __init__(self, tenancy: Tenancy) -> None:
         self.tenancy = tenancy
         printed = tenancy.setup("dask", "--apply")
-        self.right = {**tenancy.values, "LOG_GROUP_OCID": printed.strip().rpartition("LOG_GROUP_OCID=")[2]}
+        self.right = {**tenancy.values, **dict(re.findall(r"^(LOG_\w+)=(\S+)$", printed, re.MULTILINE))}
         add = f'oci iam group add-user --group-id "$found" --user-id {tenancy.user}'
         tenancy.as_administrator(FIND.format("group", "data-scientists"), add)
         tenancy.service.push(tenancy.user, IMAGE, tenancy.image(environment_of(tenancy.project, "dask")))

@@ -21,6 +21,8 @@ _COMPARISONS = {"==": lambda a, b: a == b, "!=": lambda a, b: a != b, ">": lambd
 _FUNCTIONS = {
     "concat": lambda *lists: [item for one in lists for item in one],
     "toset": lambda items: sorted(set(items)),
+    "split": lambda mark, text: text.split(mark),
+    "flatten": lambda lists: [item for one in lists for item in one],
 }
 _BLOCK = "__is_block__"
 
@@ -113,6 +115,8 @@ class Terraform:
             return self._values[path[1]]
         if path[0] == "local":
             return self._evaluated(self._locals[path[1]], {})
+        if path[2] == "id":
+            return f"<OCID of {path[0]}>"
         (made,) = self._made(".".join(path[:2]))
         return made[path[2]]
 
@@ -169,9 +173,12 @@ class _Expression:
         if self._peek() == "(":
             return _FUNCTIONS[word](*self._items("(", ")"))
         path = [word]
-        while self._peek() == ".":
-            self._take()
-            path.append(self._take())
+        while self._peek() in {".", "["}:
+            if self._take() == "[":
+                self._take("0")  # what is made once, if at all
+                self._take("]")
+            else:
+                path.append(self._take())
         return self._terraform.named(path, self._scope)
 
     def _items(self, first: str, last: str) -> list[Any]:

@@ -36,6 +36,7 @@ def test_a_difference_changes_nothing(tenancy: Tenancy) -> None:
         "dynamic group cluster-runs",
         "repository training/dask",
         "log group clusters",
+        "log nodes",
         "bucket clusters",
         "policy clusters",
         "lifecycle rules of bucket clusters",
@@ -54,8 +55,9 @@ def test_what_is_made_leads_to_a_cluster_and_is_made_once(tenancy: Tenancy) -> N
     tenancy.service.control({"faults": []})
     assert [call["status"] for call in tenancy.service.calls("create_dynamic_group")] == [429, 200]
     assert [call["is_answered"] for call in tenancy.service.calls("create_policy")] == [False, True]
-    (log_group,) = re.findall(r"^LOG_GROUP_OCID=(ocid1\.loggroup\.\S+)$", printed, re.MULTILINE)
-    tenancy.values["LOG_GROUP_OCID"] = log_group
+    logs = dict(re.findall(r"^(LOG_\w+)=(ocid1\.log\S+)$", printed, re.MULTILINE))
+    assert logs.keys() == {"LOG_GROUP_OCID", "LOG_OCID"}
+    tenancy.values |= logs
     tenancy.configure()
     before = tenancy.count()
     assert tenancy.setup(*FRAMEWORKS, "--apply") == "= nothing is missing\n"
@@ -119,7 +121,12 @@ def test_check_and_setup_agree(tenancy: Tenancy) -> None:
 
 def test_terraform_makes_the_same(tenancy: Tenancy) -> None:
     """What the templates make of the variables that setup.sh prints, and what --apply has made."""
-    cidr = {"SUBNET_CIDR": "10.0.0.0/20", "LOG_GROUP_OCID": "", "NETWORK_COMPARTMENT_OCID": tenancy.network}
+    cidr = {
+        "SUBNET_CIDR": "10.0.0.0/20",
+        "LOG_GROUP_OCID": "",
+        "LOG_OCID": "",
+        "NETWORK_COMPARTMENT_OCID": tenancy.network,
+    }
     tenancy.configure(**cidr)
     values = json.loads(tenancy.setup(*FRAMEWORKS, "--tfvars"))
     tenancy.configure()
@@ -131,6 +138,7 @@ def test_terraform_makes_the_same(tenancy: Tenancy) -> None:
         ("oci_objectstorage_bucket", "create_bucket", "compartmentId name"),
         ("oci_artifacts_container_repository", "create_container_repository", "compartmentId displayName"),
         ("oci_logging_log_group", "create_log_group", "compartmentId displayName"),
+        ("oci_logging_log", "create_log", "displayName logType"),
     ):
         asked = [{name: body[name] for name in fields.split()} for body in tenancy.bodies(operation)]
         described = [{camel(name): value for name, value in one.items()} for one in made[kind]]
@@ -227,7 +235,7 @@ def test_all_that_is_needed_is_printed_without_a_request(tenancy: Tenancy) -> No
     printed = tenancy.setup("dask", "--print")
     assert tenancy.count() == before
     statements = [line for line in printed.splitlines() if line.startswith("allow ")]
-    assert len(statements) == 14
+    assert len(statements) == 13
     assert "ingress, TCP 8700-8800, from <CIDR of the subnet>" in printed
     variables = json.loads(tenancy.setup("dask", "--tfvars"))
     assert tenancy.count() == before

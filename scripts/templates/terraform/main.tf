@@ -50,7 +50,7 @@ resource "oci_identity_policy" "clusters" {
     var.keep_clusters_days > 0 ? ["allow service objectstorage-${var.region} to manage object-family in ${local.jobs} where ${local.in_bucket}"] : [],
     [for name in var.repositories : "${local.nodes} read repos in ${local.images} where target.repo.name = '${name}'"],
     [for what in local.objects : "${local.nodes} ${what}"],
-    var.uses_logging ? ["${local.nodes} use log-content in ${local.jobs}", "${local.nodes} manage log-groups in ${local.jobs}"] : [],
+    var.uses_logging ? ["${local.nodes} use log-content in ${local.jobs}"] : [],
     [for ocid in var.secrets : "${local.nodes} read secret-bundles in compartment id ${local.secrets_ocid} where target.secret.id = '${ocid}'"],
     ["${local.people} manage data-science-family in ${local.jobs}", "${local.people} use virtual-network-family in ${local.network}"],
     [for what in local.objects : "${local.people} ${what}"],
@@ -107,4 +107,12 @@ resource "oci_logging_log_group" "clusters" {
   count          = var.log_group_name == "" ? 0 : 1
   compartment_id = var.compartment_ocid
   display_name   = var.log_group_name
+}
+
+# One for all nodes: so nobody makes logs at a launch, and nobody needs to manage log groups.
+resource "oci_logging_log" "nodes" {
+  count        = var.log_name == "" ? 0 : 1
+  log_group_id = var.log_group_ocid == "" ? oci_logging_log_group.clusters[0].id : var.log_group_ocid
+  display_name = var.log_name
+  log_type     = "CUSTOM"
 }

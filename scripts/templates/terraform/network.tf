@@ -1,3 +1,7 @@
+locals {
+  between = flatten([for cidr in split(",", var.subnet_cidr) : [for ports in var.node_ports : { cidr = cidr, ports = ports }]])
+}
+
 # The security list of the subnet. The subnet's own resource is yours: it must name this list in security_list_ids.
 resource "oci_core_security_list" "nodes" {
   count          = var.subnet_cidr == "" ? 0 : 1
@@ -6,33 +10,33 @@ resource "oci_core_security_list" "nodes" {
   display_name   = "oci-cluster"
 
   dynamic "ingress_security_rules" {
-    for_each = var.node_ports
+    for_each = local.between
     content {
-      description = "oci-cluster: TCP ${ingress_security_rules.value.min}-${ingress_security_rules.value.max} between nodes"
-      source      = var.subnet_cidr
+      description = "oci-cluster: TCP ${ingress_security_rules.value.ports.min}-${ingress_security_rules.value.ports.max} between nodes"
+      source      = ingress_security_rules.value.cidr
       source_type = "CIDR_BLOCK"
       protocol    = "6"
       stateless   = false
 
       tcp_options {
-        min = ingress_security_rules.value.min
-        max = ingress_security_rules.value.max
+        min = ingress_security_rules.value.ports.min
+        max = ingress_security_rules.value.ports.max
       }
     }
   }
 
   dynamic "egress_security_rules" {
-    for_each = var.node_ports
+    for_each = local.between
     content {
-      description      = "oci-cluster: TCP ${egress_security_rules.value.min}-${egress_security_rules.value.max} between nodes"
-      destination      = var.subnet_cidr
+      description      = "oci-cluster: TCP ${egress_security_rules.value.ports.min}-${egress_security_rules.value.ports.max} between nodes"
+      destination      = egress_security_rules.value.cidr
       destination_type = "CIDR_BLOCK"
       protocol         = "6"
       stateless        = false
 
       tcp_options {
-        min = egress_security_rules.value.min
-        max = egress_security_rules.value.max
+        min = egress_security_rules.value.ports.min
+        max = egress_security_rules.value.ports.max
       }
     }
   }

@@ -96,6 +96,18 @@ variable "log_group_name" {
   description = "the log group; empty: none is made: LOG_GROUP_NAME"
 }
 
+variable "log_group_ocid" {
+  type        = string
+  default     = ""
+  description = "OCID of a log group that is there: LOG_GROUP_OCID"
+}
+
+variable "log_name" {
+  type        = string
+  default     = "nodes"
+  description = "the log of all nodes; empty: none is made, as with LOG_OCID"
+}
+
 variable "vcn_ocid" {
   type        = string
   default     = ""
@@ -105,7 +117,7 @@ variable "vcn_ocid" {
 variable "subnet_cidr" {
   type        = string
   default     = ""
-  description = "addresses of the subnet; empty: no security list is made"
+  description = "addresses of the subnet, several blocks with commas between; empty: no security list is made"
 }
 
 variable "node_ports" {

@@ -153,18 +153,20 @@ class Service:
         """OCI Logging's groups and logs."""
         return self.client_of(oci.logging.LoggingManagementClient)
 
-    def client_of(self, kind: Any) -> Any:
-        """Return the client of a service, by the SDK's class."""
-        if kind not in self.clients:
-            self.clients[kind] = self._client(kind)
-        return self.clients[kind]
+    def client_of(self, kind: Any, *endpoint: str) -> Any:
+        """Return the client of a service, by the SDK's class and *endpoint*."""
+        key = (kind, *endpoint) if endpoint else kind
+        if key not in self.clients:
+            self.clients[key] = self._client(kind, *endpoint)
+        return self.clients[key]
 
-    def _client(self, kind: Any) -> Any:
+    def _client(self, kind: Any, *endpoint: str) -> Any:
         config, signer = self.identity
         options: dict[str, Any] = {"signer": signer} if signer is not None else {}
         try:
             return kind(
                 config,
+                *endpoint,
                 retry_strategy=NoneRetryStrategy(),
                 circuit_breaker_strategy=NoCircuitBreakerStrategy(),
                 timeout=_TIMEOUTS_S,

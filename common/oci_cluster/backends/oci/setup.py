@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN, Tenancy, as_sent
 from oci_cluster.backends.oci.tenancy.requirements import (
     Needed,
     Places,
+    at,
     lifecycle_rules,
     matching_rule,
     needed_of,
@@ -51,8 +53,11 @@ from oci_cluster.errors import (
 )
 from oci_cluster.system.console import Say
 
-#: In the words of a command: the OCID of the security list that the step before has made.
-NEW_LIST = "<OCID of the new security list>"
+#: In the words of a command: OCIDs of what the step before makes.
+_NEW = "<OCID of the new "
+NEW_LIST, _NEW_GROUP = f"{_NEW}security list>", f"{_NEW}log group>"
+# The log of all nodes in the log group: so nobody makes logs at a launch, and nobody needs to manage log groups.
+_LOG = "nodes"
 # Source: OCI's documentation of security lists: "up to five security lists with a given subnet".
 _MOST_LISTS = 5
 # In what is printed without asking, whose reader knows the addresses: any network, which is replaced by words.
@@ -64,6 +69,9 @@ _PAUSE_S = 5.0
 _MOST_PAGES = 10
 # What passes by itself: the policy that allows it was made a moment ago.
 _PASSING = "InsufficientServicePermissions"
+# Somebody else, or an answer that was lost, was faster: a look tells. Source: OCI's documentation of API errors.
+_FASTER = re.compile(r" \((409|412) ")
+_ADMINISTRATOR = "this is for an administrator of the tenancy: give them what setup.sh --print prints"
 # oci-cli: seconds to connect, between two bytes, and tries of what the service throttles or fails.
 _CLI_WORDS = ("--connection-timeout", "10", "--read-timeout", "60", "--max-retries", "4")
 
@@ -104,17 +112,22 @@ class Found:
     expiring: str = ""
     repositories: Mapping[str, str] = field(default_factory=dict)
     log_group: str = ""
+    log: str = ""
     subnet: Subnet | None = None
 
 
 @dataclass(frozen=True)
 class Step:
-    """A missing thing: oci-cli's words that make it, or why a person must."""
+    """A missing thing: oci-cli's words that make it, or why a person must.
+
+    Its maker *needs* a right, as statements say it.
+    """
 
     item: str
     lines: tuple[str, ...] = ()
     command: tuple[str, ...] = ()
     problem: str = ""
+    needs: str = ""
 
 
 # --- What is there ---------------------------------------------------------------------------------------------------
@@ -138,10 +151,7 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
     rule, has_runs = _found_nodes(access)
     lacking, unsure = _found_statements(access)
     regions = tenancy.ask("look up the home region", tenancy.identity.list_region_subscriptions, tenancy.id).or_raise()
-    groups = []
-    if name := needed.log_group:
-        request = tenancy.client(oci.logging.LoggingManagementClient).list_log_groups
-        groups = tenancy.ask_all("list log groups", request, places.jobs, display_name=name).or_raise()
+    log_group, log = _found_log(tenancy, needed)
     return needed, Found(
         tenancy=tenancy.id,
         jobs=places.jobs,
@@ -159,14 +169,30 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
         lifecycle_etag=etag,
         expiring=_expiring(tenancy, needed) if bucket and _deletes_more(needed, lifecycle) else "",
         repositories=_found_repositories(tenancy, needed),
-        log_group=str(groups[0].id) if groups else "",
+        log_group=log_group,
+        log=log,
         subnet=subnet,
     )
 
 
+def _found_log(tenancy: Tenancy, needed: Needed) -> tuple[str, str]:
+    """Return the log group, and the log of all nodes in it."""
+    logging, group = tenancy.client(oci.logging.LoggingManagementClient), tenancy.places.log_group
+    if name := needed.log_group:
+        asked = {"display_name": name}
+        groups = tenancy.ask_all("list log groups", logging.list_log_groups, tenancy.places.jobs, **asked).or_raise()
+        group = str(groups[0].id) if groups else ""
+    if not (group and needed.log):
+        return group, ""
+    asked = {"display_name": needed.log, "log_type": "CUSTOM"}
+    logs = tenancy.ask_all("list logs", logging.list_logs, group, **asked).or_raise()
+    return group, str(logs[0].id) if logs else ""
+
+
 def _has_people(access: Access) -> bool | None:
     if "/" in access.needed.people:
-        return None  # this service shows the domain Default alone
+        answer = access.in_domain("groups", access.needed.people)
+        return bool(answer.value) if answer.is_given else None
     access.groups.or_raise()
     return access.has_people()
 
@@ -174,9 +200,13 @@ def _has_people(access: Access) -> bool | None:
 def _found_nodes(access: Access) -> tuple[str | None, bool | None]:
     """Return the rule of the dynamic group, and whether it has the Job Runs."""
     if "/" in access.needed.nodes:
-        return None, None
-    access.dynamic_groups.or_raise()  # a group that is not seen is none that is not there
-    own = access.own_dynamic_group()
+        answer = access.in_domain("dynamic_resource_groups", access.needed.nodes)
+        if not answer.is_given:
+            return None, None
+        own = answer.value
+    else:
+        access.dynamic_groups.or_raise()  # a group that is not seen is none that is not there
+        own = access.own_dynamic_group()
     return ("", False) if own is None else (str(own.matching_rule), access.has_runs(own))
 
 
@@ -227,31 +257,52 @@ def _found_repositories(tenancy: Tenancy, needed: Needed) -> dict[str, str]:
 
 def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
     """Return what is missing, in an order that works."""
-    steps = []
-    if found.has_people is False:
-        lines = ("nobody is in it yet: oci iam group add-user",)
-        make = cli("iam group create", name=needed.people, description="Launch clusters", region=found.home_region)
-        steps.append(Step(f"group {needed.people}", lines, make))
-    steps += _nodes(needed, found)
+    root, jobs = at(found.tenancy), at(found.jobs)
+    steps = [*_people(needed, found), *_nodes(needed, found)]
     for name in needed.repositories:
         if name not in found.repositories:
             make = cli("artifacts container repository create", compartment_id=found.images, display_name=name)
-            steps.append(Step(f"repository {name}", (), make))
+            steps.append(Step(f"repository {name}", (), make, needs=f"manage repos in {at(found.images)}"))
+    logs = f"manage log-groups in {needed.logs or jobs}"
     if needed.log_group and not found.log_group:
         where = {"compartment_id": found.jobs, "display_name": needed.log_group, "wait_for_state": "SUCCEEDED"}
-        steps.append(Step(f"log group {needed.log_group}", (), cli("logging log-group create", **where)))
+        steps.append(Step(f"log group {needed.log_group}", (), cli("logging log-group create", **where), needs=logs))
+    if needed.log and not found.log:
+        where = {"log_group_id": found.log_group or _NEW_GROUP, "display_name": needed.log, "log_type": "CUSTOM"}
+        make = cli("logging log create", **where, wait_for_state="SUCCEEDED")
+        steps.append(Step(f"log {needed.log}", (), make, needs=logs))
     if not found.bucket:
         where = {"namespace": found.namespace, "compartment_id": found.jobs, "name": needed.bucket}
-        steps.append(Step(f"bucket {needed.bucket}", (), cli("os bucket create", **where)))
-    steps += [*_policy(needed, found), *_lifecycle(needed, found)]
-    return [*steps, *(network_steps(found.subnet, rules) if found.subnet else ())]
+        make = cli("os bucket create", **where)
+        steps.append(Step(f"bucket {needed.bucket}", (), make, needs=f"manage buckets in {jobs}"))
+    policy = [replace(step, needs=f"manage policies in {root}") for step in _policy(needed, found)]
+    lifecycle = [
+        replace(step, needs=f"manage object-family in {needed.bucket_in}") for step in _lifecycle(needed, found)
+    ]
+    network = network_steps(found.subnet, rules) if found.subnet else ()
+    lists = f"manage security-lists in {needed.network}"
+    return [*steps, *policy, *lifecycle, *(replace(step, needs=lists) for step in network)]
+
+
+def _people(needed: Needed, found: Found) -> Iterator[Step]:
+    item = f"group {needed.people}"
+    if found.has_people is False and "/" in needed.people:
+        yield Step(item, problem=f"{item} is not in that identity domain: make it there, in the Console")
+    elif found.has_people is False:
+        lines = ("nobody is in it yet: oci iam group add-user",)
+        make = cli("iam group create", name=needed.people, description="Launch clusters", region=found.home_region)
+        yield Step(item, lines, make, needs=f"manage groups in {at(found.tenancy)}")
 
 
 def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
     rule, item = matching_rule(found.jobs), f"dynamic group {needed.nodes}"
-    if found.nodes_rule == "":
+    if found.nodes_rule == "" and "/" in needed.nodes:
+        problem = f"{item} is not in that identity domain: make it there, in the Console, with the rule {rule}"
+        yield Step(item, (rule,), problem=problem)
+    elif found.nodes_rule == "":
         what = {"name": needed.nodes, "description": "Job Runs of clusters", "matching_rule": rule}
-        yield Step(item, (rule,), cli("iam dynamic-group create", **what, region=found.home_region))
+        make = cli("iam dynamic-group create", **what, region=found.home_region)
+        yield Step(item, (rule,), make, needs=f"manage dynamic-groups in {at(found.tenancy)}")
     elif found.nodes_rule and found.has_runs is False:
         problem = (
             f"{item} has another matching rule, {found.nodes_rule}, and other things may rely on it: set NODES_GROUP to"
@@ -408,7 +459,9 @@ class Setup:
         self._given = given
         self._clock = clock
         self._sleep = sleep
-        self.needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
+        self._tenancy = Tenancy(service, given, patience_s=PATIENCE_S)
+        needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
+        self.needed = replace(needed, log=_LOG if needed.logs and needed.makes_logs else "", makes_logs=False)
         self.ports = {name: ports_of(root, name, given) for name in frameworks}
 
     def rules(self, cidr: str) -> Rules:
@@ -417,43 +470,56 @@ class Setup:
 
     def look(self) -> tuple[Needed, Found, list[Step]]:
         """Return what is needed, what there is, and what is missing."""
+        self._tenancy = Tenancy(self._service, self._given, patience_s=PATIENCE_S)
         try:
-            needed, found = look(Tenancy(self._service, self._given, patience_s=PATIENCE_S), self.needed)
+            needed, found = look(self._tenancy, self.needed)
         except ClusterError as error:
             if error.exit_code != ExitCode.NOT_PERMITTED:
                 raise
-            raise NotPermittedError(
-                f"{error.reason}; this is for an administrator of the tenancy: give them what setup.sh --print prints"
-            ) from error
+            raise NotPermittedError(f"{error.reason}; {_ADMINISTRATOR}") from error
         rules = self.rules(",".join(found.subnet.blocks)) if found.subnet else ([], [])
         return needed, found, steps_of(needed, found, rules)
 
     def apply(self, steps: Sequence[Step], say: Say) -> None:
         """Have oci-cli make *steps*, if it can make all; wait until they are seen."""
-        if problems := [step.problem for step in steps if step.problem]:
-            raise SettingsError("; ".join(problems))
-        new_list = ""
-        for step in steps:
-            words = [word.replace(NEW_LIST, new_list) for word in step.command]
-            try:
-                printed = self._cli(step.item, words)
-            except BackendError:  # it may be there: an answer was lost, or somebody else made it
-                left = self.look()[2]
-                if any(one.item == step.item for one in left):
-                    raise
-                self.apply(left, say)
-                return
-            if step.command[:3] == ("network", "security-list", "create"):
-                new_list = str(json.loads(printed)["data"]["id"])
-            say(f"made: {step.item}")
-        deadline = self._clock() + _PATIENCE_S
-        while left := self.look()[2]:
-            if self._clock() >= deadline:
-                items = ", ".join(step.item for step in left)
+        self._check(steps)
+        deadline, made = self._clock() + _PATIENCE_S, set[str]()
+        while steps:
+            refused, before = None, len(made)
+            for step in steps:  # what needs the OCID of another thing waits until that is seen
+                if step.item in made or any(_NEW in word for word in step.command):
+                    continue
+                try:
+                    self._cli(step.item, step.command)
+                except BackendError as error:  # it may be there: an answer was lost, or somebody else was faster
+                    refused = step.command, error
+                    break
+                made.add(step.item)
+                deadline = self._clock() + _PATIENCE_S
+                say(f"made: {step.item}")
+            steps, is_late = self.look()[2], self._clock() >= deadline
+            if refused and any(step.command == refused[0] for step in steps):
+                if is_late or not _FASTER.search(str(refused[1])):
+                    raise refused[1]
+            elif steps and is_late:
+                items = ", ".join(step.item for step in steps)
                 raise TimedOutError(
                     f"OCI does not show {items} {_PATIENCE_S:g} s after it was made; run setup.sh again"
                 )
-            self._sleep(_PAUSE_S)
+            elif refused or len(made) > before:
+                continue
+            if steps:
+                self._sleep(_PAUSE_S)
+
+    def _check(self, steps: Sequence[Step]) -> None:
+        """Refuse what cannot all be made, before anything is."""
+        if problems := [step.problem for step in steps if step.problem]:
+            raise SettingsError("; ".join(problems))
+        access = Access(self._tenancy, self.needed)
+        if lacking := {step.needs: None for step in steps if access.may_caller(step.needs) is False}:
+            groups = ", ".join(sorted(access.groups_of_caller))
+            msg = f"no policy allows your groups, {groups}, to {' or to '.join(lacking)}; nothing was made"
+            raise NotPermittedError(f"{msg}; {_ADMINISTRATOR}")
 
     def _cli(self, item: str, words: Sequence[str]) -> str:
         command = [str(Path(sys.executable).with_name("oci")), *_CLI_WORDS, *words]
@@ -513,8 +579,9 @@ def run(
     if steps:
         setup.apply(steps, say)
         _, found, _ = setup.look()
-    if found.log_group and not given.get("LOG_GROUP_OCID"):  # what config.env still lacks
-        show(f"LOG_GROUP_OCID={found.log_group}")
+    for name, ocid in (("LOG_GROUP_OCID", found.log_group), ("LOG_OCID", found.log)):
+        if ocid and not given.get(name):  # what config.env still lacks
+            show(f"{name}={ocid}")
     say(NEVER_SEEN)
     return 0
 
@@ -540,7 +607,7 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
         lines += [f"    {line}" for line in step.lines]
         lines += [f"    {step.problem}"] if step.problem else []
     if found.has_people is None:
-        lines.append(f"? group {needed.people}: groups of other identity domains are not shown here")
+        lines.append(f"? group {needed.people}: groups of that identity domain are not shown here")
     if found.nodes_rule is None:
         lines.append(f"? dynamic group {needed.nodes}: likewise; its matching rule is to be:")
         lines.append(f"    {matching_rule(found.jobs)}")
@@ -572,6 +639,7 @@ def for_administrator(needed: Needed, places: Places, cidr: str, rules: Callable
         lines += ["# Its lifecycle policy:", *(f"#   {json.dumps(rule)}" for rule in kept)]
     lines += [f"# Repositories in {places.images}: {', '.join(needed.repositories)}"]
     lines += [f"# Log group {needed.log_group} in {places.jobs}"] if needed.log_group else []
+    lines += [f"# Custom log {needed.log} in the log group"] if needed.log else []
     return "\n".join(lines)
 
 
@@ -581,7 +649,7 @@ def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Ca
         msg = f"{', '.join(domains)}: the templates for Terraform make groups of the identity domain Default alone"
         raise SettingsError(f"{msg}; make these yourself, and use --print")
     ingress, _ = rules(cidr or _SOME_CIDR)
-    spans = [rule["tcpOptions"]["destinationPortRange"] for rule in ingress]
+    spans = [rule["tcpOptions"]["destinationPortRange"] for rule in ingress if rule["source"] == ingress[0]["source"]]
     found = {
         "tenancy_ocid": tenancy,
         "compartment_ocid": places.jobs,
@@ -600,9 +668,12 @@ def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Ca
         "secrets": list(needed.secrets),
         "uses_logging": bool(needed.logs),
         "log_group_name": needed.log_group,
+        "log_group_ocid": places.log_group,
+        "log_name": needed.log,
         "subnet_cidr": cidr,
         "node_ports": spans,
     }
     return json.dumps(
-        {name: value for name, value in found.items() if value != "" or name == "log_group_name"}, indent=2
+        {name: value for name, value in found.items() if value != "" or name in {"log_group_name", "log_name"}},
+        indent=2,
     )

@@ -25,7 +25,8 @@ GIVEN = {
     "SUBNET_CIDR": "10.0.0.0/24",
     "BASTION_ID": "ocid1.bastion.oc1.iad.b",
     "BASTION_HOST_KEY": "ssh-ed25519 AAAA",
-    "LOG_GROUP_OCID": "ocid1.loggroup.oc1.iad.l",
+    "LOG_GROUP_OCID": "ocid1.loggroup.oc1.iad.g",
+    "LOG_OCID": "ocid1.log.oc1.iad.l",
     "WORK_DIR": f"oci://{BUCKET}@ns/team-a/work",
     "REGISTRY": "iad.ocir.io/ns/training",
 }
@@ -73,6 +74,7 @@ def egress(cidr: str = "0.0.0.0/0", **more: Any) -> Any:
 
 # What setup.sh alone asks for.
 OF_SETUP = {
+    "list_domains": [],
     "list_region_subscriptions": [item(region_name="us-ashburn-1", is_home_region=True)],
     "list_container_repositories": item(items=[item(display_name="training/dask", compartment_id=JOBS)]),
     "get_object_lifecycle_policy": ServiceError("none", status=404, code="LifecyclePolicyNotFound"),
@@ -83,7 +85,7 @@ OF_CHECK = {
     "get_tag_namespace": item(name="Operations"),
     "list_retention_rules": [],
     "list_projects": [],
-    "get_log": item(display_name="log"),
+    "get_log": item(display_name="log", is_enabled=True, log_type="CUSTOM"),
     "list_log_groups": [],
     "get_dhcp_options": item(options=[core.DhcpDnsOption(type="DomainNameServer", server_type="VcnLocalPlusInternet")]),
 }
@@ -196,7 +198,7 @@ class World:
     def identity(self) -> tuple[dict[str, str], Any]:
         return self.config, None
 
-    def client_of(self, kind: Any) -> Any:
+    def client_of(self, kind: Any, *_: str) -> Any:
         base = oci.base_client.BaseClient.__new__(oci.base_client.BaseClient)  # it asks nobody
         base.complex_type_mappings = dict(core.core_type_mapping)
         return SimpleNamespace(base_client=base, **{name: self._named(name) for name in self.by_name})

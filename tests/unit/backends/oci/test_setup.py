@@ -21,7 +21,7 @@ from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, T
 
 JOBS, TENANCY = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t"
 GIVEN = {"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/a/w", "REGISTRY": "iad.ocir.io/ns/t"}
-NEEDED = needed_of(GIVEN, ("dask",), "us-ashburn-1")
+NEEDED = replace(needed_of(GIVEN, ("dask",), "us-ashburn-1"), log="nodes", makes_logs=False)
 WHOLE = Found(
     tenancy=TENANCY,
     jobs=JOBS,
@@ -35,6 +35,7 @@ WHOLE = Found(
     lifecycle=lifecycle_rules(NEEDED),
     repositories={"t/dask": JOBS},
     log_group="ocid1.loggroup.oc1..g",
+    log="ocid1.log.oc1..l",
 )
 REFUSAL = {"message": "Not yet", "status": 400, "code": "InsufficientServicePermissions", "opc-request-id": "r1"}
 
@@ -46,7 +47,7 @@ class FakeService:
         self.environ = {"PATH": "/usr/bin:/bin"}
         self.region, self.domain = "us-ashburn-1", "oraclecloud.com"
         self.identity = ({"tenancy": TENANCY}, None)
-        self.client_of = None
+        self.client_of = lambda *_: None
 
 
 class Tool:
@@ -121,14 +122,18 @@ def test_what_lacks_is_made_in_order_and_looked_at_again(tool: Tool, monkeypatch
     assert said == ["made: bucket b", "made: lifecycle rules of bucket b"]
 
 
-def test_the_new_security_list_is_named_to_the_subnet(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
-    tool.answer(0, 0, json.dumps({"data": {"id": "new-list"}}))
-    steps = [
-        Step("list", command=("network", "security-list", "create")),
-        Step("subnet", command=("network", "subnet", "update", f'["{setup.NEW_LIST}"]')),
-    ]
-    made([WHOLE], monkeypatch).apply(steps, print)
-    assert tool.seen()[1] == ["network", "subnet", "update", '["new-list"]']
+def test_what_needs_the_ocid_of_another_thing_waits_until_that_is_seen(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none, clock = replace(WHOLE, log_group="", log=""), Clock()
+    one = made([none, none, replace(WHOLE, log=""), WHOLE], monkeypatch, clock)
+    one.apply(one.look()[2], print)
+    group, log = tool.seen()
+    assert (group[:3], log[:5]) == (
+        ["logging", "log-group", "create"],
+        ["logging", "log", "create", "--log-group-id", WHOLE.log_group],
+    )
+    assert clock.time == 5
 
 
 def test_nothing_is_made_where_a_person_is_needed(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,10 +163,10 @@ def test_a_refusal_is_told_in_the_services_words(
     tool: Tool, monkeypatch: pytest.MonkeyPatch, text: str, said: str
 ) -> None:
     tool.answer(0, 1, text)
+    one = made([replace(WHOLE, bucket="")], monkeypatch)
+    steps = one.look()[2]
     with pytest.raises(BackendError) as error:
-        made([replace(WHOLE, bucket="")], monkeypatch).apply(
-            [Step("bucket b", command=("os", "bucket", "create"))], print
-        )
+        one.apply(steps, print)
     assert str(error.value) == (
         f"cannot make bucket b: oci os bucket create ended with 1: {said};"
         " what was made stays: fix it, and run setup.sh again"
@@ -177,11 +182,22 @@ def test_what_is_there_after_a_refusal_is_made(tool: Tool, monkeypatch: pytest.M
     assert [words[1:3] for words in tool.seen()] == [["bucket", "create"], ["object-lifecycle-policy", "put"]]
 
 
+def test_what_somebody_else_has_made_and_is_not_seen_yet_is_waited_for(
+    tool: Tool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    none, clock = replace(WHOLE, bucket=""), Clock()
+    tool.answer(0, 1, f"ServiceError:\n{json.dumps({**REFUSAL, 'status': 409, 'code': 'Conflict'})}\n")
+    tool.answer(1, 1, f"ServiceError:\n{json.dumps({**REFUSAL, 'status': 409, 'code': 'Conflict'})}\n")
+    one = made([none, none, WHOLE], monkeypatch, clock)
+    one.apply(one.look()[2], print)
+    assert (len(tool.seen()), clock.time) == (2, 5)
+
+
 def test_what_is_never_seen_is_no_success(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = Clock()
     one = made([replace(WHOLE, bucket="")], monkeypatch, clock)
     with pytest.raises(TimedOutError, match="does not show bucket b 300 s after it was made"):
-        one.apply([Step("bucket b", command=("os",))], print)
+        one.apply(one.look()[2], print)
     assert clock.time == 300
     assert len(tool.seen()) == 1
 
@@ -246,8 +262,9 @@ def test_a_whole_tenancy_lacks_nothing(verb: Callable[..., Any]) -> None:
     code, shown, said = verb([WHOLE])
     assert (code, said) == (0, [NEVER_SEEN])
     assert shown[0].splitlines()[-1] == "= nothing is missing"
-    assert shown[1:] == ["LOG_GROUP_OCID=ocid1.loggroup.oc1..g"]
-    assert len(verb([WHOLE], LOG_GROUP_OCID="ocid1.loggroup.oc1.iad.g")[1]) == 1  # config.env has it
+    assert shown[1:] == ["LOG_GROUP_OCID=ocid1.loggroup.oc1..g", "LOG_OCID=ocid1.log.oc1..l"]
+    given = {"LOG_GROUP_OCID": "ocid1.loggroup.oc1.iad.g", "LOG_OCID": "ocid1.log.oc1.iad.l"}
+    assert len(verb([WHOLE], **given)[1]) == 1  # config.env has them
 
 
 def test_a_bastion_whose_key_nobody_has_told_is_named_with_the_setting(verb: Callable[..., Any]) -> None:
@@ -261,7 +278,7 @@ def test_a_bastion_whose_key_nobody_has_told_is_named_with_the_setting(verb: Cal
 def test_what_was_made_is_told(verb: Callable[..., Any]) -> None:
     code, shown, said = verb([replace(WHOLE, bucket=""), WHOLE], "--apply")
     assert (code, said) == (0, ["made: bucket b", NEVER_SEEN])
-    assert shown[-1] == "LOG_GROUP_OCID=ocid1.loggroup.oc1..g"
+    assert shown[-1] == "LOG_OCID=ocid1.log.oc1..l"
 
 
 def test_what_is_needed_is_printed(verb: Callable[..., Any]) -> None:
@@ -290,7 +307,7 @@ def test_what_nobody_can_see_is_said() -> None:
         "! it",
         "    more",
         "    why",
-        "? group d/p: groups of other identity domains are not shown here",
+        "? group d/p: groups of that identity domain are not shown here",
         "? dynamic group d/n: likewise; its matching rule is to be:",
         f"    {matching_rule(JOBS)}",
         "? security rules: SUBNET_OCID is not set; OCI_JOB_STYLE=multinode alone needs none",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
@@ -79,7 +80,9 @@ class Answers:
             "list_container_repositories": lambda *_, **__: answer(
                 item(items=[item(display_name="t/dask", compartment_id=IMAGES, lifecycle_state="AVAILABLE")])
             ),
+            "list_domains": lambda *_, **__: [],
             "list_log_groups": lambda *_, **__: [item(id="lg")],
+            "list_logs": lambda *_, **__: [item(id="l")],
             "get_log_group": lambda _: answer(item(compartment_id="logs-home")),
             "get_subnet": lambda _: answer(self.subnet, "se"),
             "list_security_lists": lambda *_, **__: [item(id="l1"), item(id="spare")],
@@ -95,8 +98,8 @@ class Answers:
     def identity(self) -> tuple[dict[str, str], Any]:
         return self.config, self.signer
 
-    def client_of(self, kind: Any) -> Any:
-        assert kind in CLIENTS
+    def client_of(self, kind: Any, *endpoint: str) -> Any:
+        assert kind in CLIENTS or endpoint == ("https://d",)
         base = oci.base_client.BaseClient.__new__(oci.base_client.BaseClient)  # it asks nobody
         mappings = (oci.core.models.core_type_mapping, oci.object_storage.models.object_storage_type_mapping)
         base.complex_type_mappings = {name: model for mapping in mappings for name, model in mapping.items()}
@@ -131,7 +134,8 @@ class Answers:
 def find(answers: Answers, **given: str) -> Found:
     every = {**GIVEN, **given}
     service: Any = answers
-    return look(Tenancy(service, every), needed_of(every, ("dask",), "r"))[1]
+    needed = replace(needed_of(every, ("dask",), "r"), log="nodes", makes_logs=False)
+    return look(Tenancy(service, every), needed)[1]
 
 
 def test_what_there_is_is_found() -> None:
@@ -140,7 +144,7 @@ def test_what_there_is_is_found() -> None:
     assert found.policy is not None
     assert (found.policy.statements, found.policy.etag) == (("allow new",), "newer")
     assert found.home_region == "home"
-    assert (found.bucket, found.lifecycle_etag, found.log_group) == ("home", "le", "lg")
+    assert (found.bucket, found.lifecycle_etag, found.log_group, found.log) == ("home", "le", "lg", "l")
     assert found.lifecycle == [
         {"name": "x", "action": "DELETE", "timeAmount": 1, "timeUnit": "DAYS", "isEnabled": True}
     ]
@@ -158,7 +162,7 @@ def test_what_is_not_there_is_empty() -> None:
     answers.refuse("get_bucket", "BucketNotFound")
     answers.subnet.security_list_ids = None
     found = find(answers)
-    assert (found.has_people, found.nodes_rule, found.log_group) == (False, "", "")
+    assert (found.has_people, found.nodes_rule, found.log_group, found.log) == (False, "", "", "")
     assert (found.bucket, found.lifecycle) == ("", None)
     assert found.subnet is not None
     assert found.subnet.lists == []
@@ -207,7 +211,22 @@ def test_groups_of_other_domains_and_what_is_not_wanted_are_not_asked_for() -> N
     answers = Answers()
     found = find(answers, PEOPLE_GROUP="d/p", NODES_GROUP="d/n", LOG_GROUP_NAME="none", SUBNET_OCID="")
     assert (found.has_people, found.nodes_rule, found.log_group, found.subnet) == (None, None, "", None)
-    assert not {"list_groups", "list_log_groups", "get_subnet"} & set(answers.asked)
+    assert not {"list_groups", "list_log_groups", "list_logs", "get_subnet"} & set(answers.asked)
+
+
+def test_groups_of_a_domain_are_found_there() -> None:
+    """Where the domain is seen; what it has not got is not there."""
+    answers, asked = Answers(), []
+
+    def of(**query: str) -> Any:
+        asked.append(query)
+        return answer(item(resources=[item(id="x", matching_rule="rule")] if '"n"' in query["filter"] else None))
+
+    answers.by_name["list_domains"] = lambda *_, **__: [item(display_name="D", url="https://d")]
+    answers.by_name |= {"list_groups": of, "list_dynamic_resource_groups": of}
+    found = find(answers, PEOPLE_GROUP="d/p", NODES_GROUP="d/n")
+    assert (found.has_people, found.nodes_rule) == (False, "rule")
+    assert {query["attributes"] for query in asked} == {"displayName", "displayName,matchingRule"}
 
 
 def test_the_tenancy_is_found_without_a_configuration() -> None:

@@ -21,9 +21,8 @@ from oci_cluster.backends.oci.tenancy.requirements import lifecycle_rules, match
 from oci_cluster.backends.oci.tenancy.security_rules import SecurityList, Subnet, security_rules
 
 JOBS, TENANCY, CIDR = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t", "10.0.0.0/20"
-NEEDED = needed_of(
-    {"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/a/w", "REGISTRY": "iad.ocir.io/ns/t"}, ("dask",), "r"
-)
+GIVEN = {"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/a/w", "REGISTRY": "iad.ocir.io/ns/t"}
+NEEDED = replace(needed_of(GIVEN, ("dask",), "r"), log="nodes", makes_logs=False)
 TEXTS = tuple(one.text for one in statements(NEEDED))
 RULES = security_rules([CIDR], {"dask": [(9999, 9999), (8700, 8800)]})
 LISTS = [SecurityList("list1", "default", [], [], "e1")]
@@ -43,6 +42,7 @@ WHOLE = Found(
     lifecycle=lifecycle_rules(NEEDED),
     repositories={"t/dask": JOBS},
     log_group="ocid1.loggroup.oc1..g",
+    log="ocid1.log.oc1..l",
     subnet=replace(SUBNET, lists=[SecurityList("list1", "default", RULES[0], RULES[1])]),
 )
 
@@ -68,6 +68,7 @@ def test_all_is_made_in_an_order_that_works() -> None:
         "iam dynamic-group create",
         "artifacts container repository",
         "logging log-group create",
+        "logging log create",
         "os bucket create",
         "iam policy create",
         "os object-lifecycle-policy put",
@@ -110,6 +111,13 @@ def test_without_our_policy_there_will_be_one() -> None:
     (step,) = steps(replace(WHOLE, policy=None, lacking=TEXTS[:1]))
     assert step.command[2] == "create"
     assert word(step, "--statements") == [TEXTS[0]]
+
+
+def test_a_group_that_its_domain_lacks_is_a_persons_to_make() -> None:
+    needed = replace(NEEDED, people="d/p", nodes="d/n")
+    found = steps_of(needed, replace(WHOLE, has_people=False, nodes_rule="", has_runs=False), RULES)
+    assert [(step.item, step.command) for step in found] == [("group d/p", ()), ("dynamic group d/n", ())]
+    assert all("not in that identity domain: make it there" in step.problem for step in found)
 
 
 # --- Storage, registry ----------------------------------------------------------------------------------------------

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from terraform import Terraform, as_lifecycle, as_rule
 
-from oci_cluster.backends.oci.setup import Rules, variables
+from oci_cluster.backends.oci.setup import Rules, Setup, variables
 from oci_cluster.backends.oci.tenancy.requirements import (
+    Needed,
     lifecycle_rules,
     matching_rule,
-    needed_of,
     places_of,
     statements,
 )
@@ -33,12 +34,17 @@ PORTS = {"dask": [(8786, 8786), (8700, 8800)], "tensorflow": [(12345, 12345)]}
 
 
 def rules(cidr: str) -> Rules:
-    return security_rules([cidr], PORTS)
+    return security_rules(cidr.split(","), PORTS)
 
 
-def values(given: dict[str, str]) -> dict[str, Any]:
-    needed = needed_of(given, ("dask", "tensorflow"), "us-ashburn-1")
-    found: dict[str, Any] = json.loads(variables(needed, places_of(given), "ocid1.tenancy.oc1..t", CIDR, rules))
+def needed_by(given: dict[str, str]) -> Needed:
+    service: Any = SimpleNamespace(region="us-ashburn-1", client_of=None)
+    return Setup(service, given, PROJECT_ROOT, ("dask", "tensorflow")).needed
+
+
+def values(given: dict[str, str], cidr: str = CIDR) -> dict[str, Any]:
+    made = variables(needed_by(given), places_of(given), "ocid1.tenancy.oc1..t", cidr, rules)
+    found: dict[str, Any] = json.loads(made)
     return found
 
 
@@ -50,6 +56,7 @@ def values(given: dict[str, str]) -> dict[str, Any]:
         {"KEEP_CLUSTERS_DAYS": "0"},
         {"LOG_GROUP_NAME": "none"},
         {"LOG_GROUP_OCID": "ocid1.loggroup.oc1.iad.a"},
+        {"LOG_GROUP_OCID": "ocid1.loggroup.oc1.iad.a", "LOG_OCID": "ocid1.log.oc1.iad.a"},
         {"VAULT_SECRETS": "A=ocid1.vaultsecret.oc1.iad.a B=ocid1.vaultsecret.oc1.iad.b"},
         {
             "IMAGES_COMPARTMENT_OCID": "ocid1.compartment.oc1..i",
@@ -66,7 +73,7 @@ def values(given: dict[str, str]) -> dict[str, Any]:
 )
 def test_the_templates_make_what_is_needed(given: dict[str, str]) -> None:
     given = {**GIVEN, **given}
-    needed = needed_of(given, ("dask", "tensorflow"), "us-ashburn-1")
+    needed = needed_by(given)
     made = Terraform(FOLDER, values(given)).resources()
     (policy,) = made["oci_identity_policy"]
     assert (policy["name"], policy["statements"]) == (needed.policy, [one.text for one in statements(needed)])
@@ -75,12 +82,23 @@ def test_the_templates_make_what_is_needed(given: dict[str, str]) -> None:
     assert people["name"] == needed.people
     assert [one["display_name"] for one in made["oci_artifacts_container_repository"]] == list(needed.repositories)
     assert [one["display_name"] for one in made["oci_logging_log_group"]] == list(filter(None, [needed.log_group]))
+    in_group = given.get("LOG_GROUP_OCID") or "<OCID of oci_logging_log_group>"
+    logs = [(one["display_name"], one["log_type"], one["log_group_id"]) for one in made["oci_logging_log"]]
+    assert logs == ([(needed.log, "CUSTOM", in_group)] if needed.log else [])
     kept = [rule for one in made["oci_objectstorage_object_lifecycle_policy"] for rule in one["rules"]]
     assert [as_lifecycle(rule) for rule in kept] == lifecycle_rules(needed)
     (rules_made,) = made["oci_core_security_list"]
     wanted = rules(CIDR)
     assert [as_rule(rule) for rule in rules_made["ingress_security_rules"]] == wanted[0]
     assert [as_rule(rule) for rule in rules_made["egress_security_rules"]] == wanted[1]
+
+
+def test_a_subnet_of_several_blocks_has_rules_for_each() -> None:
+    both = f"{CIDR},10.1.0.0/20"
+    (made,) = Terraform(FOLDER, values(GIVEN, both)).resources()["oci_core_security_list"]
+    wanted = rules(both)
+    assert [as_rule(rule) for rule in made["ingress_security_rules"]] == wanted[0]
+    assert [as_rule(rule) for rule in made["egress_security_rules"]] == wanted[1]
 
 
 def test_defaults_are_those_of_the_settings() -> None:

@@ -11,8 +11,11 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+import oci
+
 from oci_cluster.backends.oci.tenancy.client import Ancestor, Answer, Tenancy
 from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement
+from oci_cluster.errors import SettingsError
 
 #: True, False, or None: nobody can tell.
 Known = bool | None
@@ -97,6 +100,31 @@ class Access:
     def has_people(self) -> bool:
         """Return whether the group of those who launch is seen."""
         return group_name(self.needed.people) in names_of([one.name for one in self.groups.value or []])
+
+    def in_domain(self, kind: str, group: str) -> Answer:
+        """Return the *group* ``domain/name`` of an identity domain, ``groups`` or ``dynamic_resource_groups``.
+
+        No value: the domain has none. Refused: the domain is not seen, or does not tell.
+        """
+        domain, _, name = group.rpartition("/")
+        tenancy = self.tenancy
+        every = tenancy.ask_all("list identity domains", tenancy.identity.list_domains, tenancy.id)
+        own = next((one for one in every.value or [] if str(one.display_name).lower() == domain.lower()), None)
+        if own is None:
+            return Answer(refusal=every.refusal or SettingsError(f"no identity domain {domain} is seen"))
+        client = tenancy.client(oci.identity_domains.IdentityDomainsClient, own.url)
+        asked = {"filter": f'displayName eq "{name}"', "attributes": "displayName,matchingRule"}
+        if kind == "groups":
+            asked["attributes"] = "displayName"
+        answer = tenancy.ask(f"look up {group}", getattr(client, f"list_{kind}"), **asked)
+        return replace(answer, value=next(iter(answer.value.resources or []), None)) if answer.is_given else answer
+
+    def may_caller(self, what: str) -> Known:
+        """Return whether the caller's groups may do *what*: ``manage buckets in tenancy``."""
+        if not (names := self.groups_of_caller):
+            return None
+        caller = _member("group", names, self.groups)
+        return judged(f"allow group x to {what}", caller, self.there, self.tenancy.id, self.tenancy.chain).is_allowed
 
     def _caller(self, of: str, text: str) -> Caller:
         needed = self.needed

@@ -51,8 +51,9 @@ class Needed:
 
     *people* and *nodes* are groups, ``domain/name`` in a domain of its own. *prefix*, without a slash at its end,
     begins the names of this team's objects. Empty or 0: all objects, no logs, nothing is deleted, no group is made.
-    *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``. *secrets* are OCIDs of OCI Vault.
-    *homes*: where repositories lie that are not at *images*, by name. *project_in*: where the project is, if elsewhere.
+    *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``. *log*: one for all nodes that
+    setup.sh makes. *secrets* are OCIDs of OCI Vault. *homes*: where repositories lie that are not at *images*, by name.
+    *project_in*: where the project is, if elsewhere.
     """
 
     jobs: str
@@ -70,6 +71,7 @@ class Needed:
     makes_logs: bool = True
     policy: str = "clusters"
     log_group: str = ""
+    log: str = ""
     secrets_in: str = ""
     secrets: tuple[str, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)

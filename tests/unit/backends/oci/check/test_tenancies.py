@@ -228,7 +228,10 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
         ),
         {},
     ),
-    "one log for all": (without("manage log-groups"), {"LOG_OCID": "ocid1.log.oc1.iad.l"}),
+    "a log for each node": (
+        also(f"allow {NODES} to manage log-groups in compartment id {JOBS}"),
+        {"LOG_OCID": ""},
+    ),
     "a bucket elsewhere": (
         every(
             answers(get_bucket=bucket(compartment_id=OTHER)),

@@ -83,6 +83,7 @@ def test_the_docs_have_the_same_statements() -> None:
         jobs=jobs,
         bucket_in=jobs,
         logs=jobs,
+        makes_logs=False,
         prefix="team-a",
         network="compartment ds-network",
         images="compartment ds-images",
