@@ -15,8 +15,8 @@ from oci_cloud import UNTIL_GO, Cloud, wait
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="tests/oci_service runs on Linux alone")
 
-# Three heartbeats: what comes every 15 s is counted as often as it comes.
-WINDOW_S = 45.0
+# Two heartbeats: what comes every 24 s is counted as often as it comes.
+WINDOW_S = 48.0
 
 
 def kind_of(call: dict[str, Any]) -> str:
@@ -37,7 +37,7 @@ def asked(cloud: Cloud, since: int = 0) -> list[dict[str, Any]]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("nodes", [4, 16, 48])
 def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
-    """At most 0.4 a second by each node, no list by a worker; the last node that arrives is released within a poll."""
+    """At most 0.3 a second by each node, no list by a worker; the last node that arrives is released within a poll."""
     late = f"*/WORKER_{nodes - 1}_config.json"
     cloud.service.control({"faults": [{"operation": "put_object", "object": late, "kind": "503"}]})
     launch = cloud.launch_plain(nodes - 1, UNTIL_GO, "--", "never", WAIT_FOR_ADDRESSES="1")
@@ -63,10 +63,10 @@ def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
     window = [call for call in asked(cloud, since) if call["time"] <= began_at + WINDOW_S]
 
     own = Counter(kind_of(call) for call in window if is_node(call))
-    beats = WINDOW_S / 15 + 1
-    assert sum(own.values()) <= 0.4 * nodes * WINDOW_S, own
+    beats = WINDOW_S / 24 + 1
+    assert sum(own.values()) <= 0.3 * nodes * WINDOW_S + 1, own
     assert own["list_objects"] <= WINDOW_S / 3.6 + 1  # main's
-    assert own["get_object stop"] <= (nodes - 1) * (WINDOW_S / 3.6 + 1)
+    assert own["get_object stop"] <= (nodes - 1) * (WINDOW_S / 4.5 + 1)
     assert own["put_object WORKER_heartbeat.json"] <= (nodes - 1) * beats
     assert own["get_object MAIN_heartbeat.json"] <= (nodes - 1) * beats
     assert own["put_object MAIN_heartbeat.json"] <= beats
@@ -77,14 +77,14 @@ def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
     assert set(launchers) == {"list_objects"}
     assert launchers["list_objects"] <= 0.3 * WINDOW_S
 
-    # How soon each would see a stop: 5.5 s at most before.
+    # How soon each would see a stop.
     for principal in {call["principal"] for call in window if is_node(call)}:
         looks = [
             call["time"]
             for call in window
             if call["principal"] == principal and kind_of(call) in {"get_object stop", "list_objects"}
         ]
-        assert max(later - sooner for sooner, later in pairwise(looks)) < 5.0
+        assert max(later - sooner for sooner, later in pairwise(looks)) < 6.0
     launch.interrupt()
     assert wait(launch) == 143, launch.err
     cloud.assert_nothing_runs()

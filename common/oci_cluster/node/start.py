@@ -94,6 +94,9 @@ MOST_REQUESTS = 190.0
 # A node counts as lost after so many of its intervals at least. What storage does not take is written again within
 # seconds, and who would be lost is looked at once more: so one heartbeat may be missing.
 _INTERVALS_UNTIL_LOST = 2.5
+# From this one on the interval of heartbeats grows with a cluster. Chosen: so a thousand nodes know in two minutes who
+# is lost.
+_GROWS_FROM_S = 15.0
 
 
 # Requests of all nodes to main each second, if it has the files in its memory. Chosen: a request costs main 0.07 ms
@@ -121,11 +124,12 @@ def paced(settings: NodeSettings, most_requests: float = MOST_REQUESTS) -> NodeS
     Each node looks for the ``stop`` file every ``POLL_CEILING``, and while it waits for main as often for what it waits
     for. It writes a heartbeat every ``HEARTBEAT_INTERVAL``, and reads another one as often once it works.
     """
-    looks, beats = 1 / settings.poll_ceiling_s, 1 / settings.heartbeat_interval_s
+    base_s = min(settings.heartbeat_interval_s, _GROWS_FROM_S)
+    looks, beats = 1 / settings.poll_ceiling_s, 1 / base_s
     factor = (len(settings.other_nodes) + 1) * max(looks + 2 * beats, 2 * looks + beats) / most_requests
     if factor <= 1:
         return settings
-    interval_s = settings.heartbeat_interval_s * factor
+    interval_s = max(settings.heartbeat_interval_s, base_s * factor)
     return replace(
         settings,
         poll_ceiling_s=settings.poll_ceiling_s * factor,

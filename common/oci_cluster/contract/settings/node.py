@@ -166,7 +166,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         "profile_cmd": _profile_cmd(read, node_name(mode, rank), entry_on_all=entry_on_all),
         "code_dir": read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
         "output_folders": tuple(read.setting("OUTPUT_FOLDERS")),
-        "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(15.0, (lost_s or 60.0) / 4)),
+        "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(24.0, (lost_s or 60.0) / 2.5)),
         "wait_for_addresses": read.setting("WAIT_FOR_ADDRESSES") or gang,
         "entry_on_all": entry_on_all,
         "adapt": read.setting("ADAPT") or None,

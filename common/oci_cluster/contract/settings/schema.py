@@ -164,7 +164,7 @@ _NODES = (
     _decided("SESSION_VERIFIER", parsers.parse_verifier, default=""),
     _seconds("IDLE_LIMIT", "1h"),
     _seconds("GRACE_PERIOD", "10"),
-    _seconds("HEARTBEAT_INTERVAL", "15"),
+    _seconds("HEARTBEAT_INTERVAL", "24"),
     _seconds("HEARTBEAT_TIMEOUT", "60"),
     _seconds("SILENCE_TIMEOUT", "60"),
     _seconds("POLL_CEILING", "4"),

@@ -44,6 +44,9 @@ ENDED_WELL = "waiting"
 _TRY_AGAIN_S = 1.0
 # How soon main's heartbeat is read again where a word of main's is waited for.
 _OFTEN_S = 0.5
+# How much later than main a worker looks for `stop`, and the longest that this makes of POLL_CEILING. Chosen: with this
+# and two requests each HEARTBEAT_INTERVAL, a node at rest asks 0.3 times a second.
+_FEWER, _LOOK_AT_REST_S = 1.25, 5.0
 # How long storage is asked to take the last lines of a log: longer than it may want to be left alone (`leave_alone`, by
 # default), shorter than anybody waits for a node to end.
 _LAST_LINES_S = 20.0
@@ -190,9 +193,12 @@ class NodeLoop:
         self._beat = 0
         self._beats = Schedule(settings.heartbeat_interval_s)
         self._observations = Schedule(settings.heartbeat_interval_s)
+        ceiling_s = settings.poll_ceiling_s
+        # Main, whose list shows what fails, too, looks more often than a worker, which looks for the end alone.
+        self._rest_s = ceiling_s if settings.is_main else max(ceiling_s, min(_FEWER * ceiling_s, _LOOK_AT_REST_S))
         # When the ``stop`` file is looked for, and how long until the look after that.
         self._look_at = self.started_at
-        self._looks = self._young_looks()
+        self._looks = self._young_looks(self._rest_s)
         # Until when storage wants to be left alone, and how many requests it has not answered.
         self._silent_until = self.started_at
         self._unanswered = 0
@@ -257,9 +263,9 @@ class NodeLoop:
                 raise TimedOutError(f"{waited} in {self.cluster_dir.url}; {detail}")
             self.wait(min(next(delays), self.left_s))
 
-    def _young_looks(self) -> Iterator[float]:
+    def _young_looks(self, longest_s: float = 0.0) -> Iterator[float]:
         ceiling_s = self._settings.poll_ceiling_s
-        return poll_delays(ceiling_s, first_s=min(0.2, ceiling_s / 10))
+        return poll_delays(longest_s or ceiling_s, first_s=min(0.2, ceiling_s / 10))
 
     # --- Signs of life -------------------------------------------------------------------------------------
 
@@ -354,7 +360,7 @@ class NodeLoop:
 
     def look_often(self, first_s: float = 0.2) -> None:
         """Look for the ``stop`` file often, from *first_s* on, then less and less."""
-        self._looks = poll_delays(self._settings.poll_ceiling_s, first_s=first_s)
+        self._looks = poll_delays(self._rest_s, first_s=first_s)
         self.looked()
 
     def looked(self) -> None:

@@ -57,7 +57,7 @@ def test_the_least_that_makes_a_node_gets_the_contracts_defaults(root: Path) -> 
         session_verifier="",
         idle_limit_s=3600,
         grace_period_s=10,
-        heartbeat_interval_s=15,
+        heartbeat_interval_s=24,
         heartbeat_timeout_s=60,
         silence_timeout_s=60,
         poll_ceiling_s=4,
