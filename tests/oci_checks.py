@@ -16,7 +16,7 @@ from oci_cloud import environment_of
 IMAGE = "iad.ocir.io/stand-in/training/dask:1"
 # How often a check and its fixes may follow each other: what one makes, the next may find incomplete.
 ROUNDS = 4
-_SETTING = re.compile(r"([A-Z_]+)=(.*)")
+_SETTING = re.compile(r"([A-Z_]+)=('[^']*'|\S*)")
 _LAUNCH = re.compile(r"\./scripts/launch\.sh dask (\d+)")
 
 

@@ -33,6 +33,7 @@ class Rooms(Checks):
         """Have right settings, images and hosts again."""
         super().begin()
         self.tenancy.service.control({"capacity": {}, "told": {}, "required_tags": [], "faults": []})
+        self.tenancy.service.control({"expire_tokens": "", "clock_s": 0})
         self.push(IMAGE)
         (self.tenancy.project.path / ".images" / "dask.json").unlink(missing_ok=True)
 
@@ -110,6 +111,30 @@ def test_a_wrong_namespace_and_a_bucket_that_is_nowhere(checks: Rooms) -> None:
     checks.settings["WORK_DIR"] = "oci://clusters@elsewhere/team-a/work"
     _, found = checks.check()
     assert failed(found) == {"namespace": ["WORK_DIR is in the namespace elsewhere, and this tenancy has stand-in"]}
+    checks.until_fine(found)
+
+
+@pytest.mark.parametrize(
+    ("control", "why", "fix"),
+    [
+        ({"expire_tokens": "api-key"}, "OCI does not know you", "oci iam user api-key upload --user-id"),
+        ({"clock_s": 900}, "s behind OCI's: set it", "sudo timedatectl set-ntp true"),
+        ({"clock_s": -900}, "s ahead of OCI's: set it", "sudo timedatectl set-ntp true"),
+    ],
+)
+def test_who_is_not_known_is_told_why(checks: Rooms, control: dict[str, Any], why: str, fix: str) -> None:
+    checks.tenancy.service.control(control)
+    _, found = checks.check()
+    (wrong,) = [one for one in found if one["verdict"] == "fails"]
+    assert (wrong["item"], why in wrong["text"]) == ("credentials", True), wrong["text"]
+    assert wrong["fix"].startswith(fix)
+
+
+def test_a_project_of_another_compartment(checks: Rooms) -> None:
+    make = 'ocid data-science project create --compartment-id "$network" --display-name theirs'
+    checks.settings["PROJECT_OCID"] = checks.make(make)
+    _, found = checks.check()
+    assert failed(found) == {"policies": ["no policy allows that a Job Run is of a project"]}
     checks.until_fine(found)
 
 

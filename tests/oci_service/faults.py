@@ -125,6 +125,7 @@ class Controls:
     bastion_host_key: str = ""  # "other": another key is told than the host has; "untold": none is
     bastion_ssh_metadata: dict[str, str] = field(default_factory=dict)  # instead of what a session says
     bastion_sessions: int = 20  # at a time
+    clock_s: float = 0.0  # how far the service's clock is ahead of this machine's
     told: dict[str, dict[str, Any]] = field(default_factory=dict)  # by operation: fields that its answers have instead
     faults: list[Fault] = field(default_factory=list)
 

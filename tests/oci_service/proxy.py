@@ -101,6 +101,10 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self._send(answer)
 
+    def date_time_string(self, timestamp: float | None = None) -> str:
+        """Return the service's time, for the header Date."""
+        return super().date_time_string(timestamp or time.time() + self.server.service.keys.ahead_s)
+
     def _send(self, answer: Answer) -> None:
         body = answer.encoded()
         self.log_request = lambda *_: None  # type: ignore[method-assign]

@@ -288,6 +288,7 @@ class Service:
             for life in list(self.runner.lives.values()):
                 life.rotate()
         self.controls.set(values)
+        self.keys.ahead_s = self.controls.clock_s
         expired = self.controls.expire_tokens
         kinds = {"session", "resource", "api-key", "all"}
         self.keys.refused = (self.keys.refused - kinds) | ({expired} if expired else set())

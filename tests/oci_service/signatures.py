@@ -63,6 +63,7 @@ class Keys:
         self._tokens: dict[str, tuple[rsa.RSAPublicKey, dict[str, Any]]] = {}
         self.bearers: dict[str, Principal] = {}  # who has which token of the registry
         self.refused: set[str] = set()  # kinds of principals, or tokens, that are refused from now on
+        self.ahead_s = 0.0  # how far the clock is ahead of this machine's
 
     def add_user(self, tenancy: str, user: str, key: rsa.RSAPublicKey) -> str:
         """Take a user's API key; return its fingerprint."""
@@ -125,7 +126,7 @@ class Keys:
                 raise not_authenticated()
         if not needed <= set(signed) or not needed - {"(request-target)"} <= set(headers):
             raise not_authenticated()
-        _check_date(headers[date])
+        _check_date(headers[date], time.time() + self.ahead_s)
         lines = []
         for name in signed:
             value = f"{method.lower()} {target}" if name == "(request-target)" else headers.get(name)
@@ -144,11 +145,11 @@ def _about_resource(claims: Mapping[str, Any]) -> Mapping[str, str]:
     return {name: str(claims[claim]) for claim, name in names.items() if claim in claims}
 
 
-def _check_date(date: str) -> None:
+def _check_date(date: str, now_s: float) -> None:
     try:
-        skew = abs(email.utils.parsedate_to_datetime(date).timestamp() - time.time())
+        skew = abs(email.utils.parsedate_to_datetime(date).timestamp() - now_s)
     except ValueError:
         raise not_authenticated() from None
     if skew > SKEW_S:
-        current = email.utils.formatdate(usegmt=True)
+        current = email.utils.formatdate(now_s, usegmt=True)
         raise not_authenticated(f"Date '{date}' is not within allowed clock skew. Current '{current}'")

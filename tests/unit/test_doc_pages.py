@@ -11,7 +11,7 @@ from cluster_life import PICTURE, drawing
 from doc_pages import ROOT
 
 from oci_cluster.backends.oci import errors
-from oci_cluster.backends.oci.tenancy.requirements import needed_of, statements
+from oci_cluster.backends.oci.tenancy.requirements import needed_of, placed, statements
 from oci_cluster.backends.oci.tenancy.security_rules import ALL_TCP, ports_of
 from oci_cluster.contract.cluster import State
 from oci_cluster.contract.settings.config import framework_words
@@ -86,6 +86,7 @@ def test_each_statement_of_a_policy_has_its_row() -> None:
         ("dask",),
         "us-ashburn-1",
     )
+    wanted = placed(wanted, project="ocid1.compartment.oc1..p")
     found = [(re.split(r" to | in ", one.text)[1], one.of, one.why) for one in statements(wanted)]
     told = rows("docs/policies.md", "## What each statement is for")
     assert [(statement.strip("`"), of, why) for statement, of, why, _ in told] == found

@@ -570,7 +570,7 @@ def run(
         return 0
     needed, found, steps = setup.look()
     show(difference(needed, found, steps))
-    if given.get("BASTION_ID") and (lacking := lacking_host_key(given, service)):
+    if lacking := lacking_host_key(given, service):
         show("\n    ".join([f"? bastion: {lacking[0]}", *lacking[1].splitlines()]))
     if steps and "--apply" not in options:
         say(f"{len(steps)} missing; with --apply, setup.sh makes this")

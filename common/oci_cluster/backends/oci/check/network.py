@@ -52,14 +52,14 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
     found = _Network(checked, tenancy, answer.value)
     if answer.is_refused:
         text = f"SUBNET_OCID {ocid} is not there, or you may not see it: {answer.why}"
+        if not checked.given.get("NETWORK_COMPARTMENT_OCID"):
+            text += "; set NETWORK_COMPARTMENT_OCID where it is in another compartment than the Jobs"
         fix, other = statement(needed, "people", "virtual-network-family"), found.other_subnet(tenancy.places.network)
         if there := _other_region(ocid, tenancy.service.region):
             text = f"SUBNET_OCID {ocid} is of {there}, and {tenancy.service.region} is asked"
             fix = "" if other else "# docs/oci.md, step 3, makes one there; or set OCI_CLI_REGION"
         if other:
             fix = "\n# or, where it is right: ".join(filter(None, (f"SUBNET_OCID={other}", fix)))
-        if not checked.given.get("NETWORK_COMPARTMENT_OCID"):
-            text += "; set NETWORK_COMPARTMENT_OCID where it is in another compartment than the Jobs"
         yield fails(SUBNET, text, fix)
     elif not answer.is_given:
         yield unknown(SUBNET, answer.why)

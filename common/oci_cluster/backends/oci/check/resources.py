@@ -7,7 +7,6 @@ import secrets
 import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import ip_network
 from typing import Any
 
 import oci
@@ -74,8 +73,8 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         yield places.log_group(checked.given.get("LOG_OCID", ""))
     if bastion := checked.given.get("BASTION_ID"):
         yield places.bastion(bastion)
-        if lacking := lacking_host_key(checked.given, tenancy.service):
-            yield advice(BASTION, *lacking)
+    if lacking := lacking_host_key(checked.given, tenancy.service):
+        yield advice(BASTION, *lacking)
     if tenancy.places.jobs:
         yield places.required_tags()
 
@@ -332,15 +331,13 @@ class _Places:
     def _clients(self, bastion: Any) -> Finding:
         """Return whether *bastion*, which leads to the nodes, lets this machine in."""
         named, allowed = f"{bastion.name} {bastion.id}", bastion.client_cidr_block_allow_list or []
-        update = cli("bastion bastion update", "--force", bastion_id=bastion.id)
-        fix = f"{for_shell(update)} --client-cidr-list '{json.dumps([*allowed, '<your address>/32'])}'"
+        if any(block.endswith("/0") for block in allowed):
+            return fine(BASTION, named)
+        every = json.dumps([*allowed, "<your address>/32"])
+        fix = for_shell(cli("bastion bastion update", "--force", bastion_id=bastion.id, client_cidr_list=every))
         if not allowed:
             return fails(BASTION, f"{named} lets nobody in: its list of clients is empty", fix)
-        if any(ip_network(block).prefixlen == 0 for block in allowed):
-            return fine(BASTION, named)
-        text = (
-            f"{named} lets in {', '.join(allowed)}; whether this machine is seen with such an address, it cannot tell"
-        )
+        text = f"{named} lets in {', '.join(allowed)}, and by which address it sees this machine is not known here"
         return unknown(BASTION, text, fix)
 
 

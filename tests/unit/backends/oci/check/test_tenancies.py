@@ -721,6 +721,16 @@ def test_who_is_not_in_the_group_is_told_that_first(world: World) -> None:
     assert not [one for one in wrong if "allow group" in one.fix]
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, (*_, item, _) in FAULTS.items() if item in {"bucket", "subnet", "credentials", "route"}]
+)
+def test_no_statement_is_the_fix_of_what_no_policy_lacks(world: World, name: str) -> None:
+    change, more, told_by, _ = FAULTS[name]
+    change(world)
+    for one in looked(world, more):
+        assert "allow " not in one.fix or one.item != told_by or "is nowhere" in name
+
+
 def test_no_fix_of_a_denial_allows_what_is_allowed(world: World) -> None:
     world.statements.append(DENIED)
     (wrong,) = [one for one in looked(world, {}) if one.verdict is Verdict.FAILS]
