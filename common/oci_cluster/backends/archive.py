@@ -18,6 +18,8 @@ from oci_cluster.system.files import locked, not_writable, read_kept, write_whol
 from oci_cluster.system.text import printable
 
 _RECORDS = "nodes.json"
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
 LOCK = ".lock"
 """Held by who copies; so a cluster of this backend has it in its directory from its end on."""
 # Of a node, in --json and in the records.
@@ -26,10 +28,6 @@ NODE_FIELDS: Mapping[str, str] = {
     "ocid": "id",
     **{name: name for name in ("details", "never_started")},
 }
-
-
-TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-_LAUNCH_ID = re.compile(r"[0-9a-f]{8}")
 
 
 def told_cluster(told: Mapping[str, str], launch_id: str, clusters_dir: Path, **fields: str) -> Cluster | None:
