@@ -265,11 +265,13 @@ def test_a_public_subnet(checks: Rooms) -> None:
 
 
 def test_gateways_that_block_and_rules_that_do_not_hold(checks: Rooms) -> None:
-    """A NAT gateway that blocks; a rule without state; and one of a security group, in which no Job Run is."""
+    """A NAT gateway that blocks; and a rule without state, to whose answers no rule of egress is open."""
     gateway = nat(checks)
     checks.make(f"oci network nat-gateway update --nat-gateway-id {gateway} --block-traffic true")
     ingress = [tcp("source", "10.0.0.0/16", is_stateless=True)]
-    subnet(checks, "10.0.49.0/24", route(gateway), ingress=ingress)
+    low = {"tcpOptions": {"destinationPortRange": {"min": 1, "max": 9000}}}
+    egress = [{**tcp("destination", "0.0.0.0/0"), **low}]
+    subnet(checks, "10.0.49.0/24", route(gateway), ingress=ingress, egress=egress)
     _, found = checks.check()
     assert set(failed(found)) == {"route", "security rules"}
     assert "blocks all traffic" in failed(found)["route"][0]
