@@ -22,7 +22,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
-from oci_cluster.system.interrupts import keep_interrupts, raise_at, stop_looking
+from oci_cluster.system.keyboard_interrupt import keep_interrupts, raise_at, stop_looking
 from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -67,7 +67,7 @@ def _runner(words: Words) -> int:
 
 
 def _images(words: Words) -> int:
-    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
     from oci_cluster.images.build import run
     from oci_cluster.launcher.verbs import heed_signals
 
@@ -78,7 +78,7 @@ def _images(words: Words) -> int:
 
 
 def _prepare(words: Words) -> int:
-    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
     from oci_cluster.system.envs.python_env import ensure_framework
 
     print(ensure_framework(PROJECT_ROOT, PROJECT_ROOT / words[0] / "env.yaml", say_to_stderr(program())))
@@ -86,7 +86,7 @@ def _prepare(words: Words) -> int:
 
 
 def _requirements(words: Words) -> int:
-    from oci_cluster.system.envs.env_file import requirements
+    from oci_cluster.system.envs.package_lists import requirements
 
     print("\n".join(requirements(Path(words[0]))))
     return 0
@@ -123,7 +123,7 @@ def _of_kubernetes(verb: str) -> Callable[[Words], int]:
 
 
 def _setup(words: Words) -> int:
-    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
     from oci_cluster.launcher import verbs
 
     line, given = verbs.read_equipped("setup", words)
@@ -133,7 +133,7 @@ def _setup(words: Words) -> int:
 
 
 def _from_ads(words: Words) -> int:
-    from oci_cluster.contract.settings.config import PROJECT_ROOT
+    from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
     from oci_cluster.launcher import verbs
 
     line, _ = verbs.read_equipped("from-ads", words)
@@ -153,7 +153,7 @@ def _from_ads(words: Words) -> int:
 
 def _of_projects(verb: str) -> Callable[[Words], int]:
     def run(words: Words) -> int:
-        from oci_cluster.contract.settings.config import PROJECT_ROOT
+        from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
         from oci_cluster.launcher.args import command_line
         from oci_cluster.project import create, update
 

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from ranks import log_once
 
 from oci_cluster.contract.parsers import parse_bounds, parse_count
-from oci_cluster.contract.settings.config import SettingsReader, framework_defaults
+from oci_cluster.contract.settings.settings_files import SettingsReader, framework_defaults
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.gpus import gpus_here
 

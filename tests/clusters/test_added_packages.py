@@ -12,7 +12,7 @@ import pytest
 from harness import Project, path_with_uv, with_own_environments
 from private_index import PASSWORD, nobody_sees_it, serving
 
-from oci_cluster.system.envs.env_file import requirements
+from oci_cluster.system.envs.package_lists import requirements
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ADDED = [CHECKOUT / "common" / "env-notebook.yaml", *CHECKOUT.glob("scripts/sessions/*/env.yaml")]

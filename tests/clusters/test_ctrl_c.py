@@ -127,8 +127,8 @@ def test_while_an_environment_is_made(project: Project, gate: Gate, tmp_path: Pa
 @pytest.mark.parametrize(
     "module",
     [
-        "oci_cluster.launcher.launch.reaper",
-        "oci_cluster.launcher.launch.reaper/dropped",
+        "oci_cluster.launcher.launch.cluster_reaper",
+        "oci_cluster.launcher.launch.cluster_reaper/dropped",
         "oci_cluster.backends.local.runner",
         "oci_cluster.launcher.follow.follow",
         "oci_cluster.launcher.follow.follow/dropped",

@@ -12,7 +12,7 @@ import pytest
 from harness import Launch, Project, path_with_uv, with_own_environments
 from unit.system.wheels import wheel
 
-from oci_cluster.system.envs.env_file import head
+from oci_cluster.system.envs.package_lists import head
 
 ENTRY = "import importlib.metadata as m\nprint('found', [m.version(name) for name in ('torch', 'helper')])"
 PIP_LIST = ("torch==2.13.0", "helper==1.0")

@@ -221,7 +221,7 @@ CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common CLUSTER_CWD=${PWD} in common
     printf '%b\n' "${line}" >project/config.env
     expected="$(PYTHONPATH="${ROOT}/common" python3 -c '
 import pathlib
-from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.contract.settings.settings_files import read_settings_file
 print(read_settings_file(pathlib.Path("project/config.env")).get("NAME") or "default")' 2>/dev/null)" || expected=refused
     answer="$(bash -ec 'source project/common/lib.sh; setting NAME default' 2>/dev/null)" || answer=refused
     assert_equal "${line} ${answer}" "${line} ${expected}"

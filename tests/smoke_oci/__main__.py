@@ -32,7 +32,7 @@ from oci_cluster.backends.oci.jobs import requests
 from oci_cluster.backends.oci.service import Service, service_environ
 from oci_cluster.backends.oci.settings import settings_of
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.settings.config import read_config
+from oci_cluster.contract.settings.settings_files import read_config
 from oci_cluster.errors import ClusterError, ExitCode, SettingsError, StoppedError
 from oci_cluster.launcher.launch.plan import Request, make_plan
 from smoke_oci.bastions import bastions

@@ -20,11 +20,11 @@ ROOT = Path(__file__).resolve().parents[2]
 # With the repository root on sys.path the folder dask/ would pass for the package dask.
 sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != ROOT]
 
-from oci_cluster.contract.settings.config import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
-from oci_cluster.system import interrupts  # noqa: E402 - likewise
+from oci_cluster.contract.settings.settings_files import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
+from oci_cluster.system import keyboard_interrupt  # noqa: E402 - after sys.path
 
 # What a test catches was not lost: nobody looks, in its process, whether it was.
-interrupts._FIRST_LOOK_S = 1000.0
+keyboard_interrupt._FIRST_LOOK_S = 1000.0
 
 _FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHON")
 _LIBC = ctypes.CDLL(None)
@@ -130,5 +130,5 @@ def own_signals(same_process: None) -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    if interrupts._interrupt.was_raised:
-        interrupts.stop_looking()
+    if keyboard_interrupt._interrupt.was_raised:
+        keyboard_interrupt.stop_looking()

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from doc_pages import FENCE, ROOT, files, pages, prose
 
-from oci_cluster.contract.settings.config import framework_defaults
 from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.contract.settings.settings_files import framework_defaults
 
 # What people need for a block that no test runs. Developers' own blocks need what CONTRIBUTING.md says.
 NEEDS = {

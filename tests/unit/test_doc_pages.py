@@ -14,7 +14,7 @@ from oci_cluster.backends.oci import errors
 from oci_cluster.backends.oci.tenancy.requirements import needed_of, placed, statements
 from oci_cluster.backends.oci.tenancy.security_rules import ALL_TCP, ports_of
 from oci_cluster.contract.cluster import State
-from oci_cluster.contract.settings.config import framework_words
+from oci_cluster.contract.settings.settings_files import framework_words
 
 
 def section(page: str, heading: str) -> str:

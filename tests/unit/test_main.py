@@ -12,7 +12,7 @@ import pytest
 
 from oci_cluster import __main__ as door
 from oci_cluster.backends.local import runner
-from oci_cluster.contract.settings import config
+from oci_cluster.contract.settings import settings_files
 from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedError
 from oci_cluster.images import build
 from oci_cluster.launcher import context, verbs
@@ -29,7 +29,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     place = tmp_path / "my project"
     (place / "dask" / "example").mkdir(parents=True)
     (place / "dask" / "env.yaml").write_text(ENV_YAML)
-    monkeypatch.setattr(config, "PROJECT_ROOT", place)
+    monkeypatch.setattr(settings_files, "PROJECT_ROOT", place)
     return place
 
 

@@ -43,10 +43,10 @@ BESIDES = {
 SHARED = (
     *("backends.base", "backends.code", "backends.findings", "backends.archive", "backends.timestamped_logs"),
     "backends.stored_logs",
-    "backends.reported",
+    "backends.agentless_image",
 )
 # A build's cache depends on these alone.
-INSTALL = ("errors", "system.console", "system.envs.env_file", "system.envs.installer", "system.envs.no_pip")
+INSTALL = ("errors", "system.console", "system.envs.package_lists", "system.envs.installer", "system.envs.no_pip")
 
 
 def imports(source: str, module: str) -> Iterator[str]:
@@ -113,7 +113,7 @@ def test_every_room_has_a_rule() -> None:
 
 # What start scripts run, in the user's own Python, may take from the package: what needs the standard library alone.
 STARTED = (
-    *("contract.settings.config", "contract.first_cause", "contract.parsers", "errors"),
+    *("contract.settings.settings_files", "contract.first_cause", "contract.parsers", "errors"),
     *("system.files", "system.gpus", "system.listeners", "system.process"),
 )
 

@@ -9,7 +9,7 @@ from oci_cluster.ads_migration.conversion import Conversion, Kind
 from oci_cluster.ads_migration.fields import Field
 from oci_cluster.contract.parsers import parse_count
 from oci_cluster.contract.settings import ads_names
-from oci_cluster.contract.settings.config import framework_dir, framework_words
+from oci_cluster.contract.settings.settings_files import framework_dir, framework_words
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.text import printable
 

@@ -16,7 +16,7 @@ from oci_cluster.ads_migration.fields import read_yaml
 from oci_cluster.ads_migration.infrastructure import convert_infrastructure, display_name
 from oci_cluster.ads_migration.job import convert_job
 from oci_cluster.ads_migration.runtime import convert_runtime
-from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import write_whole

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from oci_cluster.api.auth import Auth
 from oci_cluster.backends import known_backends, open_backend
 from oci_cluster.backends.base import Backend
-from oci_cluster.contract.settings.config import given_settings
+from oci_cluster.contract.settings.settings_files import given_settings
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.project.unpack import unpack
 from oci_cluster.project.wheel import vendored

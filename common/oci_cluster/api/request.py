@@ -10,8 +10,8 @@ from typing import Any, TypedDict
 
 from oci_cluster.api.auth import Auth
 from oci_cluster.api.place import Place, missing_here
-from oci_cluster.contract.settings.config import framework_defaults, framework_dir, framework_words
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
+from oci_cluster.contract.settings.settings_files import framework_defaults, framework_dir, framework_words
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.launch.entry_point import ARGUMENTS

@@ -15,7 +15,7 @@ from oci_cluster.backends.base import Backend, LogsInPlace
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
 from oci_cluster.launcher.follow.follow import Follower, conclude
-from oci_cluster.launcher.launch.reaper import Reaper
+from oci_cluster.launcher.launch.cluster_reaper import Reaper
 from oci_cluster.launcher.show.logs import NoLogs
 from oci_cluster.system.console import LastingOutput, Say
 from oci_cluster.system.redaction import redact

@@ -14,8 +14,8 @@ from typing import Any
 from oci_cluster.contract.names import node_name
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.parsers import parse_port
-from oci_cluster.contract.settings.config import SettingsReader, framework_defaults
 from oci_cluster.contract.settings.node import min_workers_of
+from oci_cluster.contract.settings.settings_files import SettingsReader, framework_defaults
 from oci_cluster.errors import ExitCode, LostPlanError, NotPermittedError, SettingsError
 from oci_cluster.system.files import read_kept
 from oci_cluster.system.text import seconds_since, timestamp

@@ -22,8 +22,8 @@ from oci_cluster.images.choices import Choices, read_choices, revision, source, 
 from oci_cluster.images.client import Client
 from oci_cluster.system.code_files import docker_lines
 from oci_cluster.system.console import Say
-from oci_cluster.system.envs.env_file import entries_of, lock_beside
 from oci_cluster.system.envs.installer import pip_settings
+from oci_cluster.system.envs.package_lists import entries_of, lock_beside
 from oci_cluster.system.files import locked, write_whole
 from oci_cluster.system.screen import screen_of
 from oci_cluster.system.text import now

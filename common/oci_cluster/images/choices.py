@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oci_cluster.contract.parsers import matching, parse_files
-from oci_cluster.contract.settings.config import SettingsReader, read_config
+from oci_cluster.contract.settings.settings_files import SettingsReader, read_config
 from oci_cluster.errors import SettingsError
 
 # Where an image goes that is for this machine alone: podman puts `localhost/` before such names anyway.

@@ -19,9 +19,9 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say, say_to_stderr
-from oci_cluster.system.envs.env_file import EnvFile, cpu_pins, read_env_file, uv_words
 from oci_cluster.system.envs.installer import Uv, run_installer
 from oci_cluster.system.envs.no_pip import put_into
+from oci_cluster.system.envs.package_lists import EnvFile, cpu_pins, read_env_file, uv_words
 
 # What of the SDK stays: what nodes use, and what scripts are told to read secrets, data and models from. The other
 # services are 190 MB of clients and models. An image whose own environment file names `oci` keeps them all.

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from oci_cluster.errors import BackendError, ClusterError
 from oci_cluster.system.console import say_to_stderr
-from oci_cluster.system.envs.env_file import head, lock_beside, requirements
+from oci_cluster.system.envs.package_lists import head, lock_beside, requirements
 
 _OLDEST_PYTHON = "3.10"
 

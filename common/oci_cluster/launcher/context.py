@@ -10,14 +10,14 @@ from pathlib import Path
 from oci_cluster.backends import open_backend
 from oci_cluster.backends.base import Backend, IsStopped
 from oci_cluster.contract.cluster import Cluster
-from oci_cluster.contract.settings import config
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings import settings_files
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import BackendError
 from oci_cluster.launcher.args.command_line import CommandLine, check_backend
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import program, say_to_stderr
 from oci_cluster.system.envs.python_env import ensure_backend_tools, ensure_tools
-from oci_cluster.system.interrupts import raise_lost
+from oci_cluster.system.keyboard_interrupt import raise_lost
 
 
 def chosen(
@@ -58,7 +58,7 @@ def equip(backend: str, *, is_preview: bool = False) -> None:
 
 def given_settings() -> dict[str, str]:
     """Return the settings of ``config.env`` and of the environment, without empty ones."""
-    return config.given_settings(PROJECT_ROOT, os.environ)
+    return settings_files.given_settings(PROJECT_ROOT, os.environ)
 
 
 def use_own_environment() -> None:

@@ -14,7 +14,7 @@ from oci_cluster.contract.cluster import Cluster, Limits, Node, NodeState, Plan,
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.generations import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
-from oci_cluster.contract.storage.asked import asked
+from oci_cluster.contract.storage.hanging_disk import asked
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
 from oci_cluster.launcher.launch.plan import free_ranks, scaled_workers

@@ -16,14 +16,14 @@ from importlib import import_module
 from oci_cluster.backends import open_backend
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.parsers import parse_count, parse_duration
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import ClusterError, LostPlanError
 from oci_cluster.launcher import context
 from oci_cluster.launcher.args.command_line import ONE_BACKEND, CommandLine, read
 from oci_cluster.launcher.context import chosen, given_settings, opened
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import Say, is_terminal, program, say_to_stderr
-from oci_cluster.system.interrupts import raise_at
+from oci_cluster.system.keyboard_interrupt import raise_at
 from oci_cluster.system.screen import screen_of
 
 # Modules are imported by the verb that needs them: `stop` must not pay for what `launch` does.
@@ -155,7 +155,7 @@ def end_orphan(backend_name: str, cluster_id: str, own: str = "", reason: str = 
 
     *own* is the file descriptor of its launcher's own settings; empty: it had none.
     """
-    from oci_cluster.launcher.launch.reaper import read_own
+    from oci_cluster.launcher.launch.cluster_reaper import read_own
 
     given = {**given_settings(), **(read_own(int(own)) if own else {})}
     with contextlib.closing(open_backend(backend_name, PROJECT_ROOT, given, lambda: False)) as backend:

@@ -23,8 +23,8 @@ from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
-from oci_cluster.node.heartbeat.heartbeat import ENDED_WELL, NoAnswer, NodeLoop, Role
-from oci_cluster.node.heartbeat.liveness import Failure, NodesWatch, Restart, by_role_and_rank
+from oci_cluster.node.heartbeat.node_loop import ENDED_WELL, NoAnswer, NodeLoop, Role
+from oci_cluster.node.heartbeat.nodes_watch import Failure, NodesWatch, Restart, by_role_and_rank
 from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
 

@@ -30,7 +30,7 @@ from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 
 if TYPE_CHECKING:
-    from oci_cluster.node.heartbeat.heartbeat import NodeLoop
+    from oci_cluster.node.heartbeat.node_loop import NodeLoop
 
 T = TypeVar("T")
 log = logging.getLogger("outputs")

@@ -20,12 +20,12 @@ from oci_cluster.contract.names import config_file, link_node_dir
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.parsers import no_profiler
 from oci_cluster.contract.session import client_token, session_token, verifier_of
-from oci_cluster.contract.settings.config import PROJECT_ROOT, framework_defaults
 from oci_cluster.contract.settings.node import NodeSettings
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, framework_defaults
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
 from oci_cluster.node.begin.address import interface_of
-from oci_cluster.node.heartbeat.heartbeat import NodeLoop
-from oci_cluster.node.heartbeat.liveness import is_member
+from oci_cluster.node.heartbeat.node_loop import NodeLoop
+from oci_cluster.node.heartbeat.nodes_watch import is_member
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 from oci_cluster.system.redaction import HIDDEN

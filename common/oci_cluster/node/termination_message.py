@@ -16,8 +16,8 @@ from typing import Any
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import STOP, exit_file, node_name
 from oci_cluster.contract.outcome import Outcome, exit_fields, stop_fields
-from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.contract.settings.node import role_and_rank
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.text import printable
 

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from oci_cluster.contract.settings.config import read_config
+from oci_cluster.contract.settings.settings_files import read_config
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.project.files import File, Files, alone, check_way, put, read_file
 from oci_cluster.project.update import README, TEMPLATES

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from oci_cluster.ads_migration import infrastructure, job, runtime
 from oci_cluster.contract.settings import ads_names
-from oci_cluster.contract.settings.config import framework_defaults
 from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.contract.settings.settings_files import framework_defaults
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "from-ads.md").read_text()

@@ -11,7 +11,7 @@ from unit.ads_migration.ads_yaml import write
 from oci_cluster import __main__ as door
 from oci_cluster.ads_migration import from_ads
 from oci_cluster.ads_migration.from_ads import Asked
-from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
 from oci_cluster.launcher import context
 

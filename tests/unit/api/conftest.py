@@ -20,7 +20,7 @@ from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY, STOP
 from oci_cluster.contract.outcome import Outcome, stop_fields
-from oci_cluster.launcher.launch.reaper import Reaper
+from oci_cluster.launcher.launch.cluster_reaper import Reaper
 
 PACKAGE = Path(place.__file__).parents[1]
 
@@ -103,7 +103,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     """Return a checkout without clusters, in which the current folder is."""
     found = Site(tmp_path / "my project")
     monkeypatch.setattr(place, "open_backend", found.open)
-    monkeypatch.setattr("oci_cluster.launcher.launch.reaper.Reaper", found.reaper)
+    monkeypatch.setattr("oci_cluster.launcher.launch.cluster_reaper.Reaper", found.reaper)
     monkeypatch.setattr(running, "_LAST_S", 5.0)
     monkeypatch.chdir(tmp_path)
     return found

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.contract.settings.config import framework_defaults
 from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.contract.settings.settings_files import framework_defaults
 
 ROOT = Path(__file__).resolve().parents[3]
 FRAMEWORKS = sorted(path.parent for path in ROOT.glob("*/settings.env"))

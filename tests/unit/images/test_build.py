@@ -15,7 +15,7 @@ from oci_cluster.errors import BackendError, ClusterError, SettingsError, UsageE
 from oci_cluster.images import choices
 from oci_cluster.images import records as image_records
 from oci_cluster.images.build import recorded, secrets_dir
-from oci_cluster.system.envs.env_file import read_env_file
+from oci_cluster.system.envs.package_lists import read_env_file
 
 # --- Checks before any work -----------------------------------------------------------------------------------------
 

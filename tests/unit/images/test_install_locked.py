@@ -10,7 +10,7 @@ import pytest
 from unit.images.image import Image, wheel
 
 from oci_cluster.errors import BackendError, SettingsError
-from oci_cluster.system.envs.env_file import head, lock_beside
+from oci_cluster.system.envs.package_lists import head, lock_beside
 
 COMMON, OWN = ["two==1"], ["needy==1"]
 

@@ -10,7 +10,7 @@ import pytest
 
 from oci_cluster.errors import BackendError
 from oci_cluster.images.lock import write_lock
-from oci_cluster.system.envs.env_file import head
+from oci_cluster.system.envs.package_lists import head
 
 UV = f"""#!{sys.executable}
 import json, pathlib, sys

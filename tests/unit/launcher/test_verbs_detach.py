@@ -85,7 +85,7 @@ def test_one_that_could_not_be_ended_keeps_its_guard(door: Door, monkeypatch: py
         msg = "no answer"
         raise BackendError(msg)
 
-    monkeypatch.setattr("oci_cluster.launcher.launch.reaper.Reaper", Noting)
+    monkeypatch.setattr("oci_cluster.launcher.launch.cluster_reaper.Reaper", Noting)
     monkeypatch.setattr("oci_cluster.launcher.follow.follow.Follower.run", fail)
     monkeypatch.setattr("oci_cluster.launcher.lifecycle.Lifecycle.stop", fail)
     with pytest.raises(BackendError, match="no answer"):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from unit.project.user_project import ROOT, TRAIN, KilledError, UserProject, edited, git, killed_after, write
 
-from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
 from oci_cluster.project import create
 from oci_cluster.project.wheel import frameworks_of, pack, read_checkout, read_wheel, unpacked_to

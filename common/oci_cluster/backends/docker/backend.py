@@ -19,6 +19,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oci_cluster.backends import archive
+from oci_cluster.backends.agentless_image import ReportedMains
 from oci_cluster.backends.base import Backend, IsStopped
 from oci_cluster.backends.docker import commands
 from oci_cluster.backends.docker.logs import ContainerLogs
@@ -32,9 +33,8 @@ from oci_cluster.backends.docker.states import (
     nodes_of,
     plan_of,
 )
-from oci_cluster.backends.reported import ReportedMains
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
-from oci_cluster.contract.settings.config import SettingsReader, read_settings_file
+from oci_cluster.contract.settings.settings_files import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.engine import Engine, EngineError

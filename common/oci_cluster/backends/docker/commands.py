@@ -16,7 +16,7 @@ from pathlib import Path
 from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, check_packages
 from oci_cluster.contract.cluster import Node, Plan, clusters_dir, limits_of
 from oci_cluster.contract.parsers import matching, parse_cpus, parse_port, parse_switch
-from oci_cluster.contract.settings.config import SettingsReader
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import Problem, SettingsError, UsageError
 from oci_cluster.images import records as image_records
 from oci_cluster.system.engine import PROTOCOL, Engine

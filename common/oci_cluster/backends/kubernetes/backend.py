@@ -25,7 +25,7 @@ from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, a
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.told_work_dir import own_work_dirs
 from oci_cluster.contract.parsers import parse_switch
-from oci_cluster.contract.settings.config import SettingsReader
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
 from oci_cluster.images.records import note_of
 from oci_cluster.system.console import Say, program, say_to_stderr

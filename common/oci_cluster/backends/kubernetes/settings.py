@@ -23,7 +23,7 @@ from oci_cluster.contract.parsers import (
     parse_duration,
     parse_switch,
 )
-from oci_cluster.contract.settings.config import SettingsReader
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import no_image, pushed_image
 from oci_cluster.system.secret_values import PLAIN, secret_in

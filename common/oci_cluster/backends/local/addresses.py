@@ -19,7 +19,7 @@ from pathlib import Path
 
 from oci_cluster.backends.base import port_is_free
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.settings.config import framework_words
+from oci_cluster.contract.settings.settings_files import framework_words
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
 

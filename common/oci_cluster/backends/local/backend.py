@@ -42,8 +42,8 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
 from oci_cluster.contract.parsers import no_profiler, parse_args, parse_files
 from oci_cluster.contract.session import session_packages
-from oci_cluster.contract.settings.config import SettingsReader, framework_words, own_environment
-from oci_cluster.contract.storage.asked import asked
+from oci_cluster.contract.settings.settings_files import SettingsReader, framework_words, own_environment
+from oci_cluster.contract.storage.hanging_disk import asked
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
 from oci_cluster.system.console import Say
 from oci_cluster.system.envs.python_env import ensure_framework, ensure_tools, missing_packages, with_packages

@@ -18,7 +18,7 @@ from oci_cluster.backends.findings import Checked, Finding, fails, fine, refused
 from oci_cluster.backends.local.addresses import Addresses, Ports
 from oci_cluster.backends.local.gpus import share_of, share_out
 from oci_cluster.contract.cluster import Plan, clusters_dir
-from oci_cluster.contract.settings.config import framework_words
+from oci_cluster.contract.settings.settings_files import framework_words
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.envs.python_env import missing_packages, own_venv

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from oci_cluster.contract.cluster import Node, Plan
-from oci_cluster.contract.settings.config import SettingsReader, framework_defaults, framework_words
+from oci_cluster.contract.settings.settings_files import SettingsReader, framework_defaults, framework_words
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.gpus import VISIBLE, gpus_here, is_instance

@@ -14,7 +14,7 @@ from oci_cluster.backends.local.addresses import Addresses, suits
 from oci_cluster.backends.local.gpus import share_of
 from oci_cluster.contract.cluster import Node, Plan, State
 from oci_cluster.contract.names import node_dir, remove_node_dir
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterError
 from oci_cluster.system.files import not_writable

@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oci_cluster.backends.agentless_image import ReportedMains
 from oci_cluster.backends.base import IsStopped, LogCopy, PortForward
 from oci_cluster.backends.code import remove_code
 from oci_cluster.backends.oci.errors import ServiceError
@@ -23,14 +24,13 @@ from oci_cluster.backends.oci.jobs import dry_run, requests, states
 from oci_cluster.backends.oci.jobs.client import Jobs
 from oci_cluster.backends.oci.logs import ServiceLogs
 from oci_cluster.backends.oci.settings import settings_of, tags_given
-from oci_cluster.backends.reported import ReportedMains
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.told_work_dir import own_work_dirs
 from oci_cluster.contract.names import CERTIFICATE, LAUNCHED
 from oci_cluster.contract.parsers import parse_switch
-from oci_cluster.contract.settings.config import SettingsReader, session_defaults
+from oci_cluster.contract.settings.settings_files import SettingsReader, session_defaults
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole

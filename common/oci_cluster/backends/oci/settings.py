@@ -18,7 +18,7 @@ from oci_cluster.backends.oci.tenancy.shapes import FLEXIBLE, is_flexible
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.names import ROLES
 from oci_cluster.contract.parsers import WrongValueError, parse_bounds, parse_count, parse_duration, parse_switch
-from oci_cluster.contract.settings.config import SettingsReader
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import Problem, SettingsError
 from oci_cluster.images.records import no_image, pushed_image
 from oci_cluster.system.secret_values import PLAIN, secret_in

@@ -39,9 +39,10 @@ from oci_cluster.backends.oci.tenancy.security_rules import (
     Subnet,
     missing_rules,
     ports_of,
+    rule_line,
     security_rules,
 )
-from oci_cluster.contract.settings.config import framework_dir
+from oci_cluster.contract.settings.settings_files import framework_dir
 from oci_cluster.errors import (
     BackendError,
     ClusterError,
@@ -428,15 +429,6 @@ def _attached(subnet: Subnet, new: str) -> Step:
     every = json.dumps([*(one.id for one in subnet.lists), new])
     words = {"subnet_id": subnet.id, "security_list_ids": every, "if_match": subnet.etag}
     return Step("security lists of the subnet", (SECURITY_LIST,), cli("network subnet update", "--force", **words))
-
-
-def rule_line(rule: Mapping[str, Any]) -> str:
-    """Return a security rule of ours for people: ``ingress, TCP 8786, from 10.0.0.0/20``."""
-    span = rule["tcpOptions"]["destinationPortRange"]
-    ports = f"{span['min']}" if span["min"] == span["max"] else f"{span['min']}-{span['max']}"
-    if "source" in rule:
-        return f"ingress, TCP {ports}, from {rule['source']}"
-    return f"egress, TCP {ports}, to {rule['destination']}"
 
 
 # --- What is made ----------------------------------------------------------------------------------------------------

@@ -9,8 +9,8 @@ from pathlib import Path
 from oci_cluster.contract.names import node_dir, node_name
 from oci_cluster.contract.parsers import is_at_main, parse_duration, parse_place
 from oci_cluster.contract.session import session_dir
-from oci_cluster.contract.settings.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
 from oci_cluster.contract.settings.schema import SETTINGS, Setting
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, SettingsReader, framework_defaults, framework_dir
 
 # By the fields that have them: a duration's is in seconds.
 _NAMES = {f"{name.lower()}_s" if row.parse is parse_duration else name.lower(): name for name, row in SETTINGS.items()}

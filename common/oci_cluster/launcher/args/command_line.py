@@ -8,7 +8,7 @@ from functools import partial
 from typing import TypeVar
 
 from oci_cluster.backends import known_backends
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.args.help import read_header
 from oci_cluster.system.console import program

@@ -15,8 +15,8 @@ from oci_cluster.backends import check_of, with_placeholder
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.parsers import parse_count, parse_port
-from oci_cluster.contract.settings.config import PROJECT_ROOT, SettingsReader, framework_defaults
 from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, SettingsReader, framework_defaults
 from oci_cluster.errors import ClusterError, ExitCode, Problem, SettingsError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine, usage
 from oci_cluster.launcher.context import backend_named, equip, given_settings, open_named, use_own_environment

@@ -15,7 +15,12 @@ from pathlib import Path
 from oci_cluster.backends.findings import Checked, Finding, fails, fine
 from oci_cluster.contract.cluster import clusters_dir
 from oci_cluster.contract.parsers import parse_duration
-from oci_cluster.contract.settings.config import PROJECT_ROOT, SettingsReader, framework_defaults, framework_words
+from oci_cluster.contract.settings.settings_files import (
+    PROJECT_ROOT,
+    SettingsReader,
+    framework_defaults,
+    framework_words,
+)
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StoppedError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.context import open_named

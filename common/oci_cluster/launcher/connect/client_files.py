@@ -14,8 +14,8 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import CERTIFICATE
 from oci_cluster.contract.parsers import is_at_main, parse_place
 from oci_cluster.contract.session import client_token
-from oci_cluster.contract.settings.config import framework_defaults, framework_words, read_settings_file
-from oci_cluster.contract.storage.asked import asked_dir
+from oci_cluster.contract.settings.settings_files import framework_defaults, framework_words, read_settings_file
+from oci_cluster.contract.storage.hanging_disk import asked_dir
 from oci_cluster.errors import BackendError, UsageError
 from oci_cluster.system.files import write_whole
 

@@ -22,8 +22,8 @@ from oci_cluster.contract.cluster import Cluster, NodeState, Plan
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import READY
 from oci_cluster.contract.session import TOKEN_FILE, session_token
-from oci_cluster.contract.settings.config import PROJECT_ROOT, framework_dir
-from oci_cluster.contract.storage.asked import asked_dir
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, framework_dir
+from oci_cluster.contract.storage.hanging_disk import asked_dir
 from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.connect.client_files import Gate, client_port, write_client_files

@@ -15,7 +15,7 @@ from oci_cluster.contract.files.generations import Life, is_interruptible, read_
 from oci_cluster.contract.files.liveness import Liveness
 from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
-from oci_cluster.contract.storage.asked import AskedFiles, may_hang
+from oci_cluster.contract.storage.hanging_disk import AskedFiles, may_hang
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, ExitCode
 from oci_cluster.launcher.follow.autoscaler import Autoscaler

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 
 from oci_cluster.contract.parsers import WrongValueError, parse_module
-from oci_cluster.contract.settings.config import SettingsReader, read_settings_file
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS
+from oci_cluster.contract.settings.settings_files import SettingsReader, read_settings_file
 from oci_cluster.errors import SettingsError, UsageError
-from oci_cluster.system.envs.env_file import entries_of
+from oci_cluster.system.envs.package_lists import entries_of
 from oci_cluster.system.text import printable
 
 # The longest that a Python may take to start, from a slow network drive.

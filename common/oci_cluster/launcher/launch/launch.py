@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from oci_cluster.backends import with_placeholder
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Cluster, Plan
-from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.contract.settings.schema import FLAGS
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import ExitCode, Problem, StoppedError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.args.hints import hints
@@ -33,7 +33,7 @@ from oci_cluster.system.envs.python_env import ensure_tools
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
-    from oci_cluster.launcher.launch.reaper import Reaper
+    from oci_cluster.launcher.launch.cluster_reaper import Reaper
     from oci_cluster.system.process import Signals
 
 # Makes the plan that a command line asks for.
@@ -99,7 +99,7 @@ def launched(
     """
     from oci_cluster.launcher.follow.autoscaler import followed
     from oci_cluster.launcher.follow.provisioning import bounded
-    from oci_cluster.launcher.launch.reaper import Reaper
+    from oci_cluster.launcher.launch.cluster_reaper import Reaper
 
     reaper = Reaper(backend.name, plan.cluster_id, root=root, own=own)
     try:

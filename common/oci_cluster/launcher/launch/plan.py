@@ -17,7 +17,9 @@ from oci_cluster import __version__
 from oci_cluster.contract.cluster import Limits, Node, Plan, limits_of
 from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.parsers import parse_bounds, parse_count, parse_name
-from oci_cluster.contract.settings.config import (
+from oci_cluster.contract.settings.node import checked, min_workers_of
+from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
+from oci_cluster.contract.settings.settings_files import (
     SettingsReader,
     framework_defaults,
     framework_dir,
@@ -26,8 +28,6 @@ from oci_cluster.contract.settings.config import (
     read_settings_file,
     session_defaults,
 )
-from oci_cluster.contract.settings.node import checked, min_workers_of
-from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
 from oci_cluster.errors import Problem, SettingsError, UsageError
 from oci_cluster.launcher.launch.entry_point import check_outputs, find_code, find_folder, find_interpreter
 from oci_cluster.launcher.launch.settings_checks import SettingChecks, taken_ports

@@ -10,8 +10,8 @@ from functools import cached_property, partial
 from pathlib import Path
 
 from oci_cluster.contract.parsers import parse_bounds, parse_count, parse_duration
-from oci_cluster.contract.settings.config import SettingsReader, framework_defaults, framework_words
 from oci_cluster.contract.settings.schema import DECIDED, SETTINGS, Receiver, Setting
+from oci_cluster.contract.settings.settings_files import SettingsReader, framework_defaults, framework_words
 from oci_cluster.errors import Problem
 
 # How alike two names are that one person means: MAX_RESTART and MAX_RESTARTS have 0.96, MAX_NODES and MIN_NODES 0.78.

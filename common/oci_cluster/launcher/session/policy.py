@@ -8,7 +8,7 @@ from pathlib import Path
 
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.parsers import parse_count, parse_duration
-from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import NotPermittedError, SettingsError
 
 FILE = "policy.env"

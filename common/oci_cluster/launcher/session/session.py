@@ -16,14 +16,14 @@ from pathlib import Path
 from oci_cluster.backends.base import Backend, IsStopped
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.session import TOKEN_FILE, verifier_of
-from oci_cluster.contract.settings.config import (
+from oci_cluster.contract.settings.settings_files import (
     PROJECT_ROOT,
     SettingsReader,
     framework_defaults,
     framework_dir,
     read_config,
 )
-from oci_cluster.contract.storage.asked import asked, asked_dir
+from oci_cluster.contract.storage.hanging_disk import asked, asked_dir
 from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.connect.connect import Connected, Port, open_in_browser

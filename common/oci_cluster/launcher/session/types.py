@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from oci_cluster.contract.parsers import parse_port
-from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import SettingsError, UsageError
 
 FILE = "session.env"

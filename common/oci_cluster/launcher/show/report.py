@@ -26,7 +26,7 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.generations import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.contract.outcome import was_stopped
-from oci_cluster.contract.storage.asked import LIMIT_S, Asked, asked, asked_dir, may_hang
+from oci_cluster.contract.storage.hanging_disk import LIMIT_S, Asked, asked, asked_dir, may_hang
 from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StorageError
 from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact

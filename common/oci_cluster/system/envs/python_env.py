@@ -23,7 +23,9 @@ from typing import TYPE_CHECKING
 
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 from oci_cluster.system.console import Say
-from oci_cluster.system.envs.env_file import (
+from oci_cluster.system.envs.installer import Uv, run_installer
+from oci_cluster.system.envs.no_pip import put_into
+from oci_cluster.system.envs.package_lists import (
     asked_for,
     is_lock_of,
     lock_beside,
@@ -32,8 +34,6 @@ from oci_cluster.system.envs.env_file import (
     pins_torch,
     uv_words,
 )
-from oci_cluster.system.envs.installer import Uv, run_installer
-from oci_cluster.system.envs.no_pip import put_into
 from oci_cluster.system.files import locked
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.cluster.requests import MOST_CODE_BYTES
 from oci_cluster.contract.cluster import Cluster
-from oci_cluster.contract.settings.config import read_settings_file
 from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import ClusterError
 
 ROOT = Path(__file__).resolve().parents[4]

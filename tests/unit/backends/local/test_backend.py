@@ -22,7 +22,7 @@ from oci_cluster.backends.local import records
 from oci_cluster.backends.local.backend import LocalBackend
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan, State, clusters_dir
 from oci_cluster.contract.names import rank_of
-from oci_cluster.contract.storage import asked
+from oci_cluster.contract.storage import hanging_disk
 from oci_cluster.errors import (
     BackendError,
     NotPermittedError,
@@ -225,7 +225,7 @@ def test_a_work_dir_whose_disk_hangs_holds_no_launch_up(root: Path, monkeypatch:
         usual(path, mode, parents, exist_ok)
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
-    monkeypatch.setattr(asked, "LIMIT_S", 0.3)
+    monkeypatch.setattr(hanging_disk, "LIMIT_S", 0.3)
     monkeypatch.setattr(LocalBackend, "_start_runner", lambda *_: started.append("runner"))
     plan = make_plan(work_dir="file:///stuck")
     keep(root, plan)

@@ -23,7 +23,7 @@ from oci_service.resources import Principal
 from oci_service.signatures import new_key
 
 from oci_cluster.backends.oci import setup
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 
 HOME, ELSEWHERE = "us-ashburn-1", "us-phoenix-1"
 REGISTRY = "iad.ocir.io/stand-in/training"

@@ -10,7 +10,7 @@ from unit.fake_data_science import COMPARTMENT, PROJECT
 from unit.fake_oci import LEAST, Checkout
 
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.settings.config import session_defaults
+from oci_cluster.contract.settings.settings_files import session_defaults
 from oci_cluster.launcher.launch.plan import Request, make_plan
 
 OTHER = "ocid1.datascienceproject.oc1.iad.aaaaother"

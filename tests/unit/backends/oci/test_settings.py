@@ -13,7 +13,7 @@ from unit.fake_oci import COMPARTMENT, IMAGE, PROJECT, ROOT, SUBNET, Checkout, w
 
 from oci_cluster.backends.oci import settings as oci_settings
 from oci_cluster.backends.oci.settings import Jump
-from oci_cluster.contract.settings.config import read_settings_file
+from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import SettingsError
 from oci_cluster.images import records as image_records
 

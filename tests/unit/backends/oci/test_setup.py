@@ -16,7 +16,7 @@ from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.setup import Found, Step, difference
 from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN
 from oci_cluster.backends.oci.tenancy.requirements import Needed, lifecycle_rules, matching_rule, needed_of, statements
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, TimedOutError, UsageError
 
 JOBS, TENANCY = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t"

@@ -11,7 +11,7 @@ from oci_cluster.backends.findings import Verdict
 from oci_cluster.backends.oci.check import access
 from oci_cluster.backends.oci.setup import Found, Setup, Step, difference
 from oci_cluster.backends.oci.tenancy.requirements import Needed
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import NotPermittedError
 
 

@@ -16,7 +16,7 @@ from oci_cluster.backends.findings import Checked, Verdict
 from oci_cluster.backends.oci import check
 from oci_cluster.backends.oci.check import image, limits
 from oci_cluster.backends.oci.tenancy.requirements import matching_rule
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import ClusterError, NotPermittedError
 
 pytestmark = pytest.mark.slow  # a scene takes a second of CPU

@@ -14,11 +14,10 @@ from oci_cluster.backends.oci.setup import (
     Found,
     Policy,
     Step,
-    rule_line,
     steps_of,
 )
 from oci_cluster.backends.oci.tenancy.requirements import lifecycle_rules, matching_rule, needed_of, statements
-from oci_cluster.backends.oci.tenancy.security_rules import SecurityList, Subnet, security_rules
+from oci_cluster.backends.oci.tenancy.security_rules import SecurityList, Subnet, rule_line, security_rules
 
 JOBS, TENANCY, CIDR = "ocid1.compartment.oc1..jobs", "ocid1.tenancy.oc1..t", "10.0.0.0/20"
 GIVEN = {"COMPARTMENT_OCID": JOBS, "WORK_DIR": "oci://b@ns/a/w", "REGISTRY": "iad.ocir.io/ns/t"}

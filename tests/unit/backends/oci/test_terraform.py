@@ -19,8 +19,8 @@ from oci_cluster.backends.oci.tenancy.requirements import (
     statements,
 )
 from oci_cluster.backends.oci.tenancy.security_rules import security_rules
-from oci_cluster.contract.settings.config import PROJECT_ROOT
 from oci_cluster.contract.settings.schema import TENANCY_SETTINGS
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import SettingsError
 
 FOLDER = PROJECT_ROOT / "scripts" / "templates" / "terraform"

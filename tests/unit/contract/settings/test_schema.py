@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from settings_pages import IMAGES, NODES, PageError, written
 
-from oci_cluster.contract.settings.config import SettingsReader, read_settings_file
 from oci_cluster.contract.settings.node import checked, min_workers_of, read_settings
 from oci_cluster.contract.settings.schema import (
     DECIDED,
@@ -19,6 +18,7 @@ from oci_cluster.contract.settings.schema import (
     SETTINGS,
     Setting,
 )
+from oci_cluster.contract.settings.settings_files import SettingsReader, read_settings_file
 
 ROOT = Path(__file__).resolve().parents[4]
 

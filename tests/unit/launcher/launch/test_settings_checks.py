@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 from unit.launcher.fake_checkout import Checkout, refusal
 
-from oci_cluster.contract.settings.config import FRAMEWORK_KEYS, SettingsReader, framework_defaults, framework_words
 from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.contract.settings.settings_files import (
+    FRAMEWORK_KEYS,
+    SettingsReader,
+    framework_defaults,
+    framework_words,
+)
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.launcher.launch.settings_checks import SettingChecks, check_form
 

@@ -226,7 +226,7 @@ def test_the_logs_of_a_node_are_copied_where_that_is_asked_for(root: Path, monke
     node = Node(root)
     monkeypatch.setattr("oci_cluster.node.logs.shipper.LogShipper", log_shipper)
     monkeypatch.setattr("oci_cluster.node.start.LogPump", log_pump)
-    monkeypatch.setattr("oci_cluster.contract.settings.config.PROJECT_ROOT", root)
+    monkeypatch.setattr("oci_cluster.contract.settings.settings_files.PROJECT_ROOT", root)
     monkeypatch.setattr("oci_cluster.node.start.read_settings", lambda environ: read_settings(environ, root))
     monkeypatch.setattr("oci_cluster.node.start.Children", lambda: order.append("children"))
     monkeypatch.setattr("oci_cluster.node.start.NodeSignals", lambda **_: node.world)

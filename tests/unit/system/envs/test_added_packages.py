@@ -13,7 +13,7 @@ import pytest
 from unit.system.wheels import environment, has, offline, run, wheel
 
 from oci_cluster.errors import BackendError, ClusterError, SettingsError
-from oci_cluster.system.envs.env_file import head, lock_beside
+from oci_cluster.system.envs.package_lists import head, lock_beside
 from oci_cluster.system.envs.python_env import with_packages
 
 

@@ -15,7 +15,7 @@ from unit.system.wheels import environment, has, offline, wheel
 
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.envs import python_env
-from oci_cluster.system.envs.env_file import head, is_lock_of, lock_beside, requirements
+from oci_cluster.system.envs.package_lists import head, is_lock_of, lock_beside, requirements
 from oci_cluster.system.envs.python_env import ensure_framework
 
 ROOT = Path(__file__).resolve().parents[4]

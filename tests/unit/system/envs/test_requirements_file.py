@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.envs.env_file import entries_of, read_env_file, requirements
+from oci_cluster.system.envs.package_lists import entries_of, read_env_file, requirements
 
 
 def listed(path: Path, text: str, name: str = "requirements.txt") -> Path:

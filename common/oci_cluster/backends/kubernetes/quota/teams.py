@@ -17,7 +17,7 @@ from oci_cluster.backends.kubernetes.cluster.requests import rendered
 from oci_cluster.backends.kubernetes.quota.usage import amount, shown
 from oci_cluster.backends.kubernetes.settings import EFFECTS, KEY, LABEL, NAME, TAINT, toleration
 from oci_cluster.contract.parsers import matching, parse_count, parse_switch
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.text import printable
 

@@ -16,7 +16,7 @@ from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine
 from oci_cluster.backends.oci.check.image import region_named
 from oci_cluster.backends.oci.check.resources import BASTION, into_settings, statement
 from oci_cluster.backends.oci.errors import ServiceError
-from oci_cluster.backends.oci.setup import NEW_LIST, network_steps, rule_line
+from oci_cluster.backends.oci.setup import NEW_LIST, network_steps
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Tenancy, as_sent, cli, for_shell
 from oci_cluster.backends.oci.tenancy.requirements import Needed
 from oci_cluster.backends.oci.tenancy.security_rules import (
@@ -26,6 +26,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import (
     blocks_of,
     missing_rules,
     ports_of,
+    rule_line,
     security_rules,
 )
 from oci_cluster.contract.parsers import parse_bounds

@@ -21,7 +21,7 @@ from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.settings import KEY_TYPES
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import BackendError, ClusterError, StoppedError
-from oci_cluster.system.reaper import wait
+from oci_cluster.system.process_reaper import wait
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service

@@ -34,7 +34,7 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError, StoppedError
 from oci_cluster.system.console import Say
-from oci_cluster.system.reaper import ProcessReaper
+from oci_cluster.system.process_reaper import ProcessReaper
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service

@@ -21,7 +21,7 @@ from oci_cluster.backends.oci.jobs import requests
 from oci_cluster.backends.oci.jobs.requests import JSON, Launch
 from oci_cluster.backends.oci.settings import BUCKET, MOUNT_POLICIES
 from oci_cluster.contract.cluster import Node, Plan
-from oci_cluster.contract.settings.config import read_config
+from oci_cluster.contract.settings.settings_files import read_config
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import note_of
 from oci_cluster.system.text import printable

@@ -29,7 +29,7 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import exit_file, rank_of
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.parsers import parse_count, parse_name
-from oci_cluster.contract.settings.config import SettingsReader
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import ClusterError, ExitCode, SettingsError, UsageError
 from oci_cluster.system.text import printable, seconds_since
 

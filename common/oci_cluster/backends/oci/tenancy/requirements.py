@@ -11,8 +11,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from oci_cluster.backends.oci.settings import BUCKET, OCID, matching
-from oci_cluster.contract.settings.config import SettingsReader
 from oci_cluster.contract.settings.schema import SETTINGS, TENANCY_SETTINGS
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import SettingsError
 
 JSON = dict[str, Any]

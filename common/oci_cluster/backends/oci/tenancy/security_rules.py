@@ -8,7 +8,7 @@ from ipaddress import IPv4Network, collapse_addresses, ip_network
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.contract.settings.config import framework_defaults, framework_words
+from oci_cluster.contract.settings.settings_files import framework_defaults, framework_words
 from oci_cluster.errors import SettingsError
 
 JSON = dict[str, Any]
@@ -161,3 +161,12 @@ def missing_rules(given: Rules, wanted: Rules) -> Rules:
     ingress, egress = given
     lacking_in = [one for one in wanted[0] if not allows(ingress, one, egress)]
     return lacking_in, [one for one in wanted[1] if not allows(egress, one, ingress)]
+
+
+def rule_line(rule: Mapping[str, Any]) -> str:
+    """Return a security rule of ours for people: ``ingress, TCP 8786, from 10.0.0.0/20``."""
+    span = rule["tcpOptions"]["destinationPortRange"]
+    ports = f"{span['min']}" if span["min"] == span["max"] else f"{span['min']}-{span['max']}"
+    if "source" in rule:
+        return f"ingress, TCP {ports}, from {rule['source']}"
+    return f"egress, TCP {ports}, to {rule['destination']}"

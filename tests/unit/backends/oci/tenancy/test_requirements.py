@@ -17,7 +17,7 @@ from oci_cluster.backends.oci.tenancy.requirements import (
     same_statement,
     statements,
 )
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import SettingsError
 
 JOBS = "ocid1.compartment.oc1..aaaajobs"

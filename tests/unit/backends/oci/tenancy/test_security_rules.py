@@ -14,7 +14,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import (
     rule,
     security_rules,
 )
-from oci_cluster.contract.settings.config import PROJECT_ROOT
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 
 CIDR = "10.0.0.0/20"
 WANTED = rule("ingress", CIDR, 8786, 8787, "")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping
 from pathlib import Path
 
-from oci_cluster.contract.settings.config import PROJECT_ROOT, own_environment
+from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, own_environment
 from oci_cluster.errors import SettingsError
 
 # A shell, as it costs a megabyte: it waits for a line, and becomes the verb that ends a cluster where another one comes

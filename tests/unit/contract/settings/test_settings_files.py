@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.contract.parsers import parse_count, parse_switch
-from oci_cluster.contract.settings.config import (
+from oci_cluster.contract.settings.settings_files import (
     SettingsReader,
     framework_defaults,
     framework_dir,

@@ -12,14 +12,14 @@ from pathlib import Path
 
 import psutil
 
-from oci_cluster.system.reaper import ProcessReaper
+from oci_cluster.system.process_reaper import ProcessReaper
 
 COMMON = str(Path(__file__).resolve().parents[3] / "common")
 # What a guard does at the end: it leaves a file.
 PROGRAM = """
 import pathlib, sys
 sys.path[0] = sys.argv[1]
-from oci_cluster.system.reaper import wait
+from oci_cluster.system.process_reaper import wait
 if wait():
     pathlib.Path(sys.argv[2]).touch()
 """
@@ -27,7 +27,7 @@ if wait():
 OWNER = f"""
 import os, sys, time
 sys.path[0] = {COMMON!r}
-from oci_cluster.system.reaper import ProcessReaper
+from oci_cluster.system.process_reaper import ProcessReaper
 guard = ProcessReaper({PROGRAM!r}, [{COMMON!r}, sys.argv[1]], os.environ)
 print(guard.group, guard.start(["/bin/sleep", "1000"], os.environ, sys.argv[1] + ".err"), flush=True)
 time.sleep(1000)

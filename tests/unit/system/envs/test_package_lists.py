@@ -8,7 +8,7 @@ import pytest
 from unit.system.fake_checkout import ENV_YAML
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.envs.env_file import requirements
+from oci_cluster.system.envs.package_lists import requirements
 
 
 def needs(tmp_path: Path, text: str | bytes) -> list[str]:

@@ -25,8 +25,8 @@ from unit.launcher.following import Run, nothing
 import oci_cluster
 from oci_cluster.backends.base import DirectConnection
 from oci_cluster.contract.cluster import clusters_dir
-from oci_cluster.contract.storage import asked
-from oci_cluster.contract.storage.asked import Asked, AskedFiles
+from oci_cluster.contract.storage import hanging_disk
+from oci_cluster.contract.storage.hanging_disk import Asked, AskedFiles
 from oci_cluster.errors import StorageError, UsageError
 from oci_cluster.launcher import verbs
 from oci_cluster.launcher.connect.client_files import Gate, write_client_files
@@ -36,7 +36,7 @@ from oci_cluster.system import files as local_files
 
 # Where several that do not answer were asked in turns, or one twice for each of its files, it would take longer. Four
 # times what is promised: a busy machine needs seconds to start what asks.
-SOON_S = 4 * asked.LIMIT_S
+SOON_S = 4 * hanging_disk.LIMIT_S
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_list_shows_all_others_within_five_seconds(door: Door, capsys: pytest.
     began = time.monotonic()
     assert verbs.run("list", ["--json"]) == 0
     assert time.monotonic() - began < SOON_S
-    assert asked.LIMIT_S < 5
+    assert hanging_disk.LIMIT_S < 5
     *others, mine = json.loads(capsys.readouterr().out)
     assert (mine["name"], mine["state"], "unreadable" in mine) == ("mine", "IN_PROGRESS", False)
     assert len(others) == 5
@@ -117,7 +117,7 @@ def reached(door: Door, monkeypatch: pytest.MonkeyPatch) -> Iterator[Connected]:
     (cluster,) = door.backend.clusters
     plan = door.backend.plans[cluster.launch_id]
     plan = replace(plan, environment={**plan.environment, "CLUSTER_TLS": "1"})
-    monkeypatch.setattr(asked, "LIMIT_S", 0.5)
+    monkeypatch.setattr(hanging_disk, "LIMIT_S", 0.5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         way = DirectConnection("127.0.0.1", server.getsockname()[1])
         monkeypatch.setattr(door.backend, "port_forward", lambda *_: way, raising=False)
@@ -177,7 +177,7 @@ def test_a_followed_launch_ends_although_its_disk_hangs(
         return usual(files, path, detail=detail)
 
     monkeypatch.setattr(local_files.LocalFiles, "ls", ls)
-    monkeypatch.setattr(asked, "LIMIT_S", 0.5)
+    monkeypatch.setattr(hanging_disk, "LIMIT_S", 0.5)
     signals = FakeSignals(clock)
     run = Run(tmp_path, clock, signals)
     run.plan = replace(run.plan, work_dir="file:///stuck")
@@ -204,14 +204,14 @@ def test_a_disk_that_answers_again_is_asked_again(tmp_path: Path, monkeypatch: p
         return usual(path, start, end)
 
     monkeypatch.setattr(local_files, "read_regular", read)
-    monkeypatch.setattr(asked, "LIMIT_S", 0.3)
+    monkeypatch.setattr(hanging_disk, "LIMIT_S", 0.3)
     (tmp_path / "gate").touch()
     files = AskedFiles()
     for _ in range(2):
         with pytest.raises(TimeoutError, match="does not answer"):
             files.cat_file(str(tmp_path / "slow"))
     (tmp_path / "gate").unlink()
-    monkeypatch.setattr(asked, "LIMIT_S", 30)
+    monkeypatch.setattr(hanging_disk, "LIMIT_S", 30)
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         with contextlib.suppress(TimeoutError):
@@ -274,7 +274,7 @@ def test_what_still_waits_holds_no_file_of_the_launchers(silence: threading.Even
 HANGS = """
 import sys, time
 sys.path.insert(0, sys.argv[1])
-from oci_cluster.contract.storage.asked import Asked
+from oci_cluster.contract.storage.hanging_disk import Asked
 ask = Asked(lambda: time.sleep(240), "x")
 print(ask._child, flush=True)
 ask.wait(240)

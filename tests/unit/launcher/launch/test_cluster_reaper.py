@@ -13,14 +13,14 @@ import psutil
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.launcher.launch.reaper import Reaper
+from oci_cluster.launcher.launch.cluster_reaper import Reaper
 
 COMMON = Path(__file__).resolve().parents[4] / "common"
 PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
 # A launcher that has a guard, which becomes STUB in the place of the verb that ends clusters.
 LAUNCHER = """
 import json, os, sys
-from oci_cluster.launcher.launch import reaper
+from oci_cluster.launcher.launch import cluster_reaper
 reaper.sys = type("", (), {"executable": os.environ["STUB"]})
 os.dup2(1, 9)  # what a guard must not keep open
 os.set_inheritable(9, True)
