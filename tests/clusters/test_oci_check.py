@@ -347,8 +347,8 @@ def test_each_statement_that_is_missing_is_named(checks: Rooms, which: int) -> N
     """Every second one is taken away, of each verb and for each caller, and nothing else is said."""
     checks.tenancy.service.set_statements([one for n, one in enumerate(checks.statements) if n % 2 != which])
     _, found = checks.check()
-    named = [one["fix"] for one in found if one["verdict"] == "fails"]
-    assert named == [one for n, one in enumerate(checks.statements) if n % 2 == which]
+    named = [one["fix"] for one in found if one["verdict"] in {"fails", "advice"}]
+    assert sorted(named) == sorted(one for n, one in enumerate(checks.statements) if n % 2 == which)
     checks.until_fine(found)
 
 
