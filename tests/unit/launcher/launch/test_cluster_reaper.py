@@ -21,10 +21,10 @@ PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
 LAUNCHER = """
 import json, os, sys
 from oci_cluster.launcher.launch import cluster_reaper
-reaper.sys = type("", (), {"executable": os.environ["STUB"]})
+cluster_reaper.sys = type("", (), {"executable": os.environ["STUB"]})
 os.dup2(1, 9)  # what a guard must not keep open
 os.set_inheritable(9, True)
-guarded = reaper.Reaper("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
+guarded = cluster_reaper.Reaper("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
 print(guarded._process.pid, flush=True)
 sys.stdin.read(1)
 guarded.dismiss()
