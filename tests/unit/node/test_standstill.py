@@ -200,14 +200,14 @@ def start(tmp_path: Path) -> Iterator[Start]:
         process.stdout.close()
 
 
-def told_of(folder: Path) -> dict[str, object]:
-    """Return what is told in the end of the real processes of this test, which all wait."""
+def told_of(folder: Path, looks: int = 20_000) -> dict[str, object]:
+    """Return what is told in the end of the real processes of this test, which all wait; half a millisecond a look."""
     moment = iter([0.0, *(5.0 * number for number in range(1, 16))])
     now = [0.0]
     watch = Standstill(60, folder / "node", [folder], printed_at=lambda: 0.0, clock=lambda: now[0])
     for now[0] in moment:
         told = watch.told()
-    for now[0] in (now[0] + 0.001 * number for number in range(20_000)):
+    for now[0] in (now[0] + 0.001 * number for number in range(looks)):
         if (told := watch.told()).get("waits"):
             break
     return dict(told)
@@ -256,17 +256,17 @@ def test_nobody_dies_of_the_signal(start: Start, tmp_path: Path, code: str) -> N
     deadline = time.monotonic() + 60
     while "exec" in code and Path(f"/proc/{process.pid}/comm").read_text() != "sleep\n":
         assert time.monotonic() < deadline
-    told_of(tmp_path)
+    told_of(tmp_path, looks=1000)  # nobody answers, and who dies of a signal does so at once
     assert process.poll() is None
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_a_file_that_somebody_else_has_left_signals_nobody(start: Start, tmp_path: Path) -> None:
     """A number may have become another process's: a shell, say, which is none of the entry point's Pythons."""
-    process = start("echo up\nread -r line </dev/zero\n", program="bash")
+    process = start("sleep 600 &\necho up\nwait\n", program="bash")
     (tmp_path / "node" / f"stack-{process.pid}").write_text("\n")
     (tmp_path / "node" / "stack-x").write_text("\n")
-    told_of(tmp_path)
+    told_of(tmp_path, looks=1000)
     assert process.poll() is None
 
 
