@@ -250,9 +250,9 @@ def view_logs(
     nodes = [shown.node] if shown.node else nodes
     tail = None
     if shown.lines is not None:
-        with tempfile.TemporaryDirectory() as other:
+        with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as other:
             tail = starts_of_tail(backend.logs(cluster, Path(other), follow=False), nodes, shown.lines)
-    with tempfile.TemporaryDirectory() as scratch:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:  # a reader may still write its last line
         copy = backend.logs(cluster, Path(scratch), follow=shown.follow)
         merged = MergedLogs(copy.directory, nodes, out, colour=shown.colour)
         try:

@@ -28,6 +28,8 @@ OnReport = Callable[[str, bytes], None]
 _AT_ONCE = 64
 # How long a reader may take for what is left of the log of a node that has ended.
 _REST_S = 10.0
+# How long one that is closed may take for its last line; what it waits for is closed, too.
+_CLOSE_S = 2.0
 # Before a log is asked for again whose line was cut.
 _AGAIN_S = 1.0
 # How long a refusal counts as one that passes: an API server that has just started does not know anybody's rights yet.
@@ -210,6 +212,13 @@ class PodLogs:
                 self._done.add(uid)
 
     def close(self) -> None:
-        """Ends the copying."""
+        """Ends the copying.
+
+        Without following, nothing is written afterwards: the directory may be removed.
+        """
         for reader in self._readers.values():
             reader.close()
+        if not self._follow:  # who follows may wait for a silent pod
+            deadline = time.monotonic() + _CLOSE_S
+            for reader in self._readers.values():
+                reader.wait(max(0.0, deadline - time.monotonic()))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from unit.backends.kubernetes_place import KubernetesPlace
+
+from oci_cluster.backends.kubernetes.cluster import logs
 
 
 @pytest.fixture
@@ -68,3 +71,28 @@ def test_words_of_a_kubelet_are_no_log_and_take_the_place_of_none(place: Kuberne
     place.end("MAIN", 143)
     backend.finish(cluster, place.said.append)
     assert kept.read_text() == "entry up\n"
+
+
+def test_nothing_is_written_once_a_copy_is_closed(
+    place: KubernetesPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder is removed next: a log that takes long made a bug of it."""
+    backend, asked, go_on = place.backend, threading.Event(), threading.Event()
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 0)), place.said.append))
+    place.begin()
+
+    def hold(_method: str, path: str, _body: object) -> None:
+        if path.endswith("/log"):
+            asked.set()
+            go_on.wait(60)
+
+    place.fake.before = hold
+    before = set(threading.enumerate())
+    copy = backend.logs(cluster, tmp_path, follow=False)
+    monkeypatch.setattr(logs, "_REST_S", 0.0)
+    copy.fetch()
+    assert asked.wait(60)
+    monkeypatch.setattr(logs, "_CLOSE_S", 60.0)
+    threading.Timer(0.2, go_on.set).start()
+    copy.close()
+    assert not [one for one in set(threading.enumerate()) - before if not isinstance(one, threading.Timer)]
