@@ -341,7 +341,14 @@ class DataScience:
         self._tenancy.check_compartment(request.wanted("compartmentId"))
         return Answer(
             [
-                {"name": name, "shapeName": name, "coreCount": cores, "memoryInGBs": memory, "shapeSeries": series}
+                {
+                    "name": name,
+                    "shapeName": name,
+                    "coreCount": cores,
+                    "memoryInGBs": memory,
+                    "shapeSeries": series,
+                    "managedEgressSupport": "SUPPORTED",
+                }
                 for name, (cores, memory, series) in _SHAPES.items()
                 if name in _FAST
             ]

@@ -48,6 +48,11 @@ def counted(counts: Mapping[str, int], machines: Mapping[str, Mapping[str, Any]]
     return [Machines(shape, nodes, ocpus, memory_gbs) for (shape, ocpus, memory_gbs), nodes in found.items() if nodes]
 
 
+def _is_of(one: Machines, shape: str, ocpus: float, memory_gbs: float) -> bool:
+    """Return whether *one* is such a machine, as far as its size is known."""
+    return one.shape == shape and one.ocpus in {0, ocpus} and one.memory_gbs in {0, memory_gbs}
+
+
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
     """Yield what is found of shapes, limits and hosts."""
     if checked.plan is None:
@@ -116,11 +121,17 @@ class _Room:
         answer = self._tenancy.ask_all("list fast-launch configurations", request, self._tenancy.places.jobs)
         if not answer.is_given:
             return unknown(FAST, answer.why)
-        there = {(one.shape_name, one.core_count or 0, one.memory_in_gbs or 0) for one in answer.value}
-        wanted = {one: f"{one.shape} with {one.ocpus:g} OCPUs and {one.memory_gbs:g} GB" for one in machines}
-        fast = [text for one, text in wanted.items() if (one.shape, one.ocpus, one.memory_gbs) in there]
-        slow = [text for text in wanted.values() if text not in fast]
-        told = [f"{text} starts fast" for text in fast] + [f"{text} has to be made ready" for text in slow]
+        unfit = "REQUIRED" if self._settings.get("SUBNET_OCID") else "UNSUPPORTED"  # OCI's own network, or none of it
+        there = {
+            (one.shape_name, one.core_count or 0, one.memory_in_gbs or 0)
+            for one in answer.value
+            if one.managed_egress_support != unfit
+        }
+        told = []
+        for one in machines:
+            is_fast = any(_is_of(one, *config) for config in there)
+            size = f" with {one.ocpus:g} OCPUs and {one.memory_gbs:g} GB" if one.ocpus and one.memory_gbs else ""
+            told.append(f"{one.shape}{size} {'starts fast' if is_fast else 'has to be made ready'}")
         every = ", ".join(f"{shape} ({cores} OCPUs, {memory} GB)" for shape, cores, memory in sorted(there))
         return fine(FAST, f"{'; '.join(told)}; fast-launch configurations: {every or 'none'}")
 

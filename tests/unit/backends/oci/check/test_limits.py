@@ -32,11 +32,15 @@ def hosts(status: str = "AVAILABLE", count: int | None = 50) -> Any:
     return item(shape_availabilities=[one])
 
 
+def fast(shape: str, cores: int, memory_gbs: int, egress: str = "SUPPORTED") -> Any:
+    return item(shape_name=shape, core_count=cores, memory_in_gbs=memory_gbs, managed_egress_support=egress)
+
+
 def answers(**more: Any) -> Answers:
     """Return a tenancy in which there is room."""
     usual = {
         "list_job_shapes": SHAPES,
-        "list_fast_launch_job_configs": [item(shape_name="VM.Standard2.4", core_count=4, memory_in_gbs=60)],
+        "list_fast_launch_job_configs": [fast("VM.Standard2.4", 4, 60)],
         "list_availability_domains": [item(name="AD-1")],
         "create_compute_capacity_report": hosts(),
         "get_compartment": item(name="ds-clusters", compartment_id=ROOT),
@@ -83,6 +87,23 @@ def test_which_machines_start_fast_is_told(look: Any) -> None:
     assert of("fast launch", look(answers())).text == f"{E4} with 4 OCPUs and 64 GB has to be made ready; {every}"
     assert of("fast launch", look(answers(list_fast_launch_job_configs=[]))).text.endswith("configurations: none")
     assert of("fast launch", look(answers(list_fast_launch_job_configs=unseen()))).verdict is Verdict.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("egress", "subnet", "is_fast"),
+    [("REQUIRED", "ocid1.subnet.oc1..s", False), ("UNSUPPORTED", "ocid1.subnet.oc1..s", True), ("SUPPORTED", "", True)],
+)
+def test_a_network_that_fast_machines_do_not_have_makes_none_of_them(
+    look: Any, egress: str, subnet: str, *, is_fast: bool
+) -> None:
+    there = answers(list_fast_launch_job_configs=[fast("VM.Standard2.4", 4, 60, egress)])
+    said = of("fast launch", look(there, SHAPE="VM.Standard2.4", SUBNET_OCID=subnet)).text
+    assert ("starts fast" in said) is is_fast
+
+
+def test_a_shape_whose_size_nobody_tells_is_known_by_its_name(look: Any) -> None:
+    said = of("fast launch", look(answers(list_job_shapes=unseen()), SHAPE="VM.Standard2.4")).text
+    assert said.startswith("VM.Standard2.4 starts fast; ")
 
 
 def test_a_launch_whose_settings_are_wrong_is_not_looked_at(look: Any, checkout: Checkout) -> None:
