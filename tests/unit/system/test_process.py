@@ -137,7 +137,7 @@ def test_child_dies_with_its_parent(tmp_path: Path) -> None:
     code = (
         "import os, pathlib, signal, sys, time\n"
         "from oci_cluster.system.process import Children\n"
-        "script = 'echo $$ >pid; while :; do sleep 0.01; done'\n"
+        "script = 'echo $$ >pid; exec sleep 100'\n"
         "Children().start(['bash', '-c', script], environ=dict(os.environ), cwd=pathlib.Path.cwd())\n"
         "time.sleep(100)\n"
     )
