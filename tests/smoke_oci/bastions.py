@@ -18,8 +18,8 @@ from smoke_oci.tenancy import Refused, Tenancy, request_id
 _GUESSES = ("session", "key-type", "command", "host-key", "late-key", "name", "delete")
 # As long as connect.sh waits; and one ssh, which ends by itself unless nobody answers where it leads.
 _KEY_WITHIN_S, _SSH_S = 75, 30
-# What ssh says that has got in, and is not led on.
-_IS_IN = ("forwarding failed", "open failed")
+# What ssh says that has got in, wherever it is led then.
+_IS_IN = "Authenticated to"
 _SHORTEST_S = 1800
 # Of documentation (RFC 5737), where the subnet is not known. Nobody needs to be there: no ssh is started.
 _NOBODY = "192.0.2.77"
@@ -115,17 +115,18 @@ def _key(tenancy: Tenancy, findings: Findings, session: Any, place: Path, keys: 
     target = f"{session.target_resource_details.target_resource_private_ip_address}:22"
 
     def said() -> str:
-        command = [program, "-W", target, *words]
+        command = [program, "-o", "LogLevel=VERBOSE", "-W", target, *words]
         try:
-            done = subprocess.run(
-                command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=_SSH_S
-            )
-        except subprocess.TimeoutExpired:
-            return _IS_IN[0]
-        return "" if "Permission denied" in done.stderr else done.stderr.strip() or _IS_IN[0]
+            heard = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, check=False, timeout=_SSH_S
+            ).stderr
+        except subprocess.TimeoutExpired as error:
+            heard = error.stderr or b""
+        text = heard.decode(errors="replace").strip()
+        return "" if "Permission denied" in text else text or "ssh said nothing"
 
     found = tenancy.until(said, minutes=_KEY_WITHIN_S / 60)
-    is_in = found is not None and any(words in found for words in _IS_IN)
+    is_in = found is not None and _IS_IN in found
     evidence = f"ssh is in after {time.monotonic() - began:.0f} s" if is_in else found or "its key is refused"
     findings.note("bastion-late-key", is_right=is_in or (None if found else False), evidence=evidence)
 
