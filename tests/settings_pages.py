@@ -6,9 +6,8 @@ import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS
 from oci_cluster.contract.parsers import parse_duration
-from oci_cluster.contract.settings.schema import DECIDED, SETTINGS, Receiver
+from oci_cluster.contract.settings.schema import DECIDED, ONE_MACHINE_DEFAULTS, SETTINGS, Receiver
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKENDS = ("docker", "kubernetes", "local", "oci")

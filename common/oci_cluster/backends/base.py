@@ -14,9 +14,6 @@ from oci_cluster.system.console import Say
 # Whether the launcher has been told to stop.
 IsStopped = Callable[[], bool]
 
-# Node defaults that suit one machine: ten looks a second take 0.3 % of a core, and a cluster ends so much sooner.
-ONE_MACHINE_DEFAULTS = {"POLL_CEILING": "0.1", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
-
 # A connection may take so long to be made: far above what one machine takes, below a browser's own patience.
 _DIAL_S = 10.0
 

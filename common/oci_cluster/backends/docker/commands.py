@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, check_packages
+from oci_cluster.backends.base import check_packages
 from oci_cluster.contract.cluster import Node, Plan, clusters_dir, limits_of
 from oci_cluster.contract.parsers import matching, parse_cpus, parse_port, parse_switch
+from oci_cluster.contract.settings.schema import ONE_MACHINE_DEFAULTS
 from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import Problem, SettingsError, UsageError
 from oci_cluster.images import records as image_records

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.archive import write_plan
-from oci_cluster.backends.base import ONE_MACHINE_DEFAULTS, Backend, DirectConnection, IsStopped, LogsInPlace
+from oci_cluster.backends.base import Backend, DirectConnection, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
 from oci_cluster.backends.local.addresses import Addresses, take_ports
 from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
@@ -42,6 +42,7 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import node_dirs, rank_of, remove_node_dir
 from oci_cluster.contract.parsers import no_profiler, parse_args, parse_files
 from oci_cluster.contract.session import session_packages
+from oci_cluster.contract.settings.schema import ONE_MACHINE_DEFAULTS
 from oci_cluster.contract.settings.settings_files import SettingsReader, framework_words, own_environment
 from oci_cluster.contract.storage.hanging_disk import asked
 from oci_cluster.errors import BackendError, LostPlanError, SettingsError, StoppedError
