@@ -94,7 +94,7 @@ lock: $(python_tools) # besides what clusters.mk says: lock requirements*.in and
 	  --custom-compile-command 'make lock' requirements-audit.in --output-file requirements-audit.txt
 	$(UV) pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	  --custom-compile-command 'make lock' requirements-docs.in --output-file requirements-docs.txt
-	PYTHONPATH=common .venv/bin/python -m oci_cluster.images.lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml))) \
+	PYTHONPATH=common .venv/bin/python -m oci_cluster lock $(UV) $(patsubst %/env.yaml,%,$(filter-out common/%,$(wildcard */env.yaml))) \
 	  common/env-notebook.yaml $(wildcard scripts/sessions/*/env.yaml)
 
 wheel: ## write a release into dist/: one file, which new.sh --from, update.sh and pip take

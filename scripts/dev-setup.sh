@@ -13,7 +13,7 @@
 #   dev-setup.sh go
 #
 # PYTHON (default: python3) makes .venv if it does not exist. `make` runs this script when a lock file has changed.
-# Exit: 0 installed, 2 wrong usage, 69 a tool or a package is not available, 78 PYTHON is too old.
+# Exit: 0 installed, 2 wrong usage, 69 a tool or a package is not available, 78 PYTHON is none, or too old.
 set -Eeuo pipefail
 root="$(CDPATH='' cd -P "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")/.." && pwd)"
 # shellcheck source=common/lib.sh
@@ -21,8 +21,8 @@ source "${root}/common/lib.sh"
 
 need_python() { # interpreter
   command -v "$1" >/dev/null || die 69 "'$1' is not on PATH; install Python 3.10 or newer, or set PYTHON"
-  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' ||
-    die 78 "$("$1" --version 2>&1) is too old; set PYTHON to 3.10 or newer"
+  "$1" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null ||
+    die 78 "'$1' is not a Python of 3.10 or newer, but says: $("$1" --version 2>&1); set PYTHON to one"
 }
 
 make_venv() { # interpreter

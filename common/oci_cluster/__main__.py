@@ -77,6 +77,15 @@ def _images(words: Words) -> int:
     return run(action, frameworks, to_push="--to-push" in words, environ=os.environ, root=PROJECT_ROOT, say=say)
 
 
+def _lock(words: Words) -> int:
+    from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
+    from oci_cluster.images import lock
+
+    uv, *names = words
+    lock.run(uv, names, PROJECT_ROOT)
+    return 0
+
+
 def _prepare(words: Words) -> int:
     from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
     from oci_cluster.system.envs.python_env import ensure_framework
@@ -181,6 +190,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "new": (_of_projects("new"), "put the templates into a user's own project; scripts/new.sh tells more"),
     "update": (_of_projects("update"), "bring a project to a newer version of them; scripts/update.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
+    "lock": (_lock, "UV FOLDER|FILE...: lock their environment files again, with uv"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
     "upload-outputs": (_outputs("upload_node_outputs"), "SOURCE MANIFEST: upload the outputs of this node, once"),

@@ -28,6 +28,14 @@ setup_tools() { "${PROJECT}/scripts/dev-setup.sh" "$@"; }
   assert_stderr "dev-setup.sh: error: '/none' is not on PATH; install Python 3.10 or newer, or set PYTHON"
 }
 
+@test "dev-setup: a Python that is too old, or does not run, says what it is" {
+  printf '#!/bin/sh\necho "broken: a library is missing" >&2\nexit 127\n' >"${BATS_TEST_TMPDIR}/broken"
+  chmod +x "${BATS_TEST_TMPDIR}/broken"
+  PYTHON="${BATS_TEST_TMPDIR}/broken" run -78 --separate-stderr setup_tools python
+  assert_stderr "dev-setup.sh: error: '${BATS_TEST_TMPDIR}/broken' is not a Python of 3.10 or newer, but says: \
+broken: a library is missing; set PYTHON to one"
+}
+
 # Have a .venv whose pip notes its calls and what it gets on stdin, and puts a uv there that notes its own.
 stub_venv() { # what pip ends with, what uv ends with
   local bin="${PROJECT}/.venv/bin"

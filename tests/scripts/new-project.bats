@@ -174,8 +174,10 @@ make_there() { # target...
   assert_output "images size"
 }
 
-@test "make: lock writes the locks of a project anew, with the uv that is given" {
+@test "make: lock writes the locks of a project anew, with the uv that is given (needs .venv)" {
+  use_tools
   make_mine
+  cp -Rp "${SHARED}/venv" "${mine}/.venv" # whose Python has PyYAML
   # shellcheck disable=SC2016 # the text of a script
   printf '#!/bin/sh\nwhile [ $# -gt 1 ]; do shift; done\ncat >"$1"\n' >uv
   chmod +x uv

@@ -147,7 +147,7 @@ def test_help_lists_every_verb(capsys: pytest.CaptureFixture[str], arguments: li
 
 VERBS = {
     *("agent", "launch", "session", "status", "list", "logs", "scale", "stop", "connect", "images"),
-    *("check", "from-ads", "new", "update"),
+    *("check", "from-ads", "lock", "new", "update"),
     *("prepare", "queue", "quota", "requirements", "setup", "upload-outputs", "fetch-outputs", "runner", "orphan"),
 }
 

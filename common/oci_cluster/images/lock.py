@@ -1,4 +1,4 @@
-"""Writes locks: ``python -m oci_cluster.images.lock UV FOLDER|FILE...``, for ``make lock``.
+"""Writes locks, for ``make lock``.
 
 One lock suits all systems and Pythons that the framework has wheels for: uv writes markers into it.
 """
@@ -6,12 +6,11 @@ One lock suits all systems and Pythons that the framework has wheels for: uv wri
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from oci_cluster.errors import BackendError, ClusterError
+from oci_cluster.errors import BackendError
 from oci_cluster.system.console import say_to_stderr
 from oci_cluster.system.envs.package_lists import head, lock_beside, requirements
 
@@ -41,24 +40,13 @@ def write_lock(uv: str, path: Path, common: Path) -> None:
     lock.write_text(head(*lists) + lock.read_text(encoding="utf-8"), encoding="utf-8")
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Write the locks of the folders and files that the command line names."""
+def run(uv: str, names: Sequence[str], root: Path) -> None:
+    """Have *uv* lock those folders and files of *root*."""
     say = say_to_stderr("lock")
-    uv, *names = arguments
-    common = Path(__file__).resolve().parents[2]
 
     def lock(name: str) -> None:
-        write_lock(uv, common.parent / name, common)
+        write_lock(uv, root / name, root / "common")
         say(f"{name}: locked")
 
-    try:
-        with ThreadPoolExecutor(len(names) or 1) as pool:
-            list(pool.map(lock, names))
-    except ClusterError as error:
-        say(f"error: {error}")
-        return error.exit_code
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    with ThreadPoolExecutor(len(names) or 1) as pool:
+        list(pool.map(lock, names))

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
+from unit.stub_program import write_program
 
 from oci_cluster.errors import BackendError
 from oci_cluster.images.lock import write_lock
 from oci_cluster.system.envs.package_lists import head
 
-UV = f"""#!{sys.executable}
-import json, pathlib, sys
+UV = """import json, pathlib, sys
 out = pathlib.Path(sys.argv[sys.argv.index("--output-file") + 1])
 wanted = sys.stdin.read().split("\\n")
 if "broken" in wanted:
@@ -25,8 +24,7 @@ out.write_text("locked " + json.dumps(wanted) + "\\n")
 @pytest.fixture
 def uv(tmp_path: Path) -> str:
     path = tmp_path / "uv"
-    path.write_text(UV)
-    path.chmod(0o755)
+    write_program(path, UV)
     return str(path)
 
 

@@ -13,7 +13,16 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _BAD_SETTINGS = 78
-_PROGRAM = "#!{python}\nimport sys\n\nfrom pip import main\n\nsys.exit(main())\n"
+# The shell's and Python's at once: a path in the first line of a program may have no blank.
+_PROGRAM = """#!/bin/sh
+'''exec' {python} "$0" "$@"
+' '''
+import sys
+
+from pip import main
+
+sys.exit(main())
+"""
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -55,5 +64,5 @@ def put_into(directory: Path) -> None:
         (packages / "pip" / "__main__.py").write_text("from pip import main\n\nraise SystemExit(main())\n")
     for name in ("pip", "pip3"):
         program = directory / "bin" / name
-        program.write_text(_PROGRAM.format(python=directory / "bin" / "python"))
+        program.write_text(_PROGRAM.format(python=shlex.quote(str(directory / "bin" / "python"))))
         program.chmod(0o755)

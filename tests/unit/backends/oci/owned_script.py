@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from unit.fake_oci import body_of
+from unit.stub_program import write_program
 
 # What stands in a file, is noted as if it stood in the word.
-STUB_OCI = """#!{python}
-import json, os, sys, time
+STUB_OCI = """import json, os, sys, time
 words = [word for word in sys.argv[1:] if word != "--no-retry"]
-command, options = " ".join(words[1:3]), {{}}
+command, options = " ".join(words[1:3]), {}
 for option, text in zip(words[3:], words[4:]):
     if option.startswith("--"):
         options[option] = open(text[7:]).read() if text.startswith("file:///") else text
@@ -32,7 +31,7 @@ def noted(name):
 if command == "job-run list" and "--job-id" in options:
     canceled, names = noted("canceled"), [name for name in noted("runs") if name not in answers["unlisted"]]
     names += [ocid[10:] for ocid in canceled if ocid[10:] in answers["unlisted"]]
-    states = {{name: "CANCELED" if "ocid1.run." + name in canceled else answers["state"] for name in names}}
+    states = {name: "CANCELED" if "ocid1.run." + name in canceled else answers["state"] for name in names}
     lines = [" ".join(("ocid1.run." + name, states[name], name, answers["details"])) for name in names]
     print(json.dumps(lines, indent=2))
 elif command == "job-run create":
@@ -74,9 +73,7 @@ class Owner:
         self.place = place / "a folder of somebody"
         for name in ("bin", "tmp"):
             (self.place / name).mkdir(parents=True)
-        stub = self.place / "bin" / "oci"
-        stub.write_text(STUB_OCI.format(python=sys.executable))
-        stub.chmod(0o755)
+        write_program(self.place / "bin" / "oci", STUB_OCI)
         self.said = ""
         self.state, self.details = "SUCCEEDED", ""
         self.refused: dict[str, str] = {}

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.stub_program import write_program
 
 from oci_cluster.backends.oci import setup
 from oci_cluster.backends.oci.errors import ServiceError
@@ -56,17 +57,16 @@ class Tool:
     def __init__(self, directory: Path) -> None:
         self.words, self.answers = directory / "words", directory / "answers"
         self.answers.mkdir()
-        program = directory / "oci"
-        program.write_text(
-            f"#!{sys.executable}\nimport json, pathlib, sys\n"
+        write_program(
+            directory / "oci",
+            "import json, pathlib, sys\n"
             f"words = pathlib.Path({str(self.words)!r})\n"
             "seen = words.read_text().splitlines() if words.exists() else []\n"
             "words.write_text('\\n'.join([*seen, json.dumps(sys.argv[1:])]) + '\\n')\n"
             f"answer = pathlib.Path({str(self.answers)!r}, str(len(seen)))\n"
             "code, text = answer.read_text().split(' ', 1) if answer.exists() else ('0', '{}')\n"
-            "(sys.stderr if int(code) else sys.stdout).write(text)\nsys.exit(int(code))\n"
+            "(sys.stderr if int(code) else sys.stdout).write(text)\nsys.exit(int(code))\n",
         )
-        program.chmod(0o755)
         self.python = str(directory / "python")
 
     def answer(self, number: int, code: int, text: str) -> None:

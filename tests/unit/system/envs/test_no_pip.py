@@ -15,7 +15,7 @@ from oci_cluster.system.envs.no_pip import put_into
 @pytest.fixture(params=[".venv/envs/dask", "opt/env"], ids=["here", "image"])
 def environment(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """Return an environment, on a user's machine and in an image, that has no pip but what stands in for it."""
-    directory = tmp_path / request.param
+    directory = tmp_path / "it's mine" / request.param
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     put_into(directory)
     return directory
@@ -25,7 +25,8 @@ def environment(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
 @pytest.mark.parametrize("words", ["install -q humanize x>4", "uninstall humanize"])
 def test_packages_are_added_in_another_way(environment: Path, program: str, words: str) -> None:
     """78, and the options that do it; PATH may hold another pip, which is not called."""
-    command = [*f"{environment}/{program}".split(), *words.split()]
+    first, *rest = program.split()
+    command = [environment / first, *rest, *words.split()]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
     is_here, is_install = ".venv" in environment.parts, words.startswith("install")
     names = ["humanize", "x>4"] if is_install else ["PACKAGE"]

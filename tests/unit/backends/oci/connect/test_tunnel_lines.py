@@ -7,7 +7,6 @@ import os
 import signal
 import socket
 import stat
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 from harness import wait_until
 from unit.fake_backend import KEY, LAUNCH, keep, plan_of
+from unit.stub_program import write_program
 
 from oci_cluster.backends.oci.connect import tunnels
 from oci_cluster.backends.oci.connect.bastion import Session
@@ -27,8 +27,7 @@ from oci_cluster.errors import BackendError, ClusterError, StoppedError
 
 BASTION = "ocid1.bastion.oc1.iad.aaaabastion"
 # It is connected at once, and forwards; or says why not.
-SSH = f"""#!{sys.executable} -IS
-import os, socket, sys, threading
+SSH = """import os, socket, sys, threading
 if why := os.environ["PLAYED_SSH"]:
     sys.exit(why)
 path, _, place = sys.argv[sys.argv.index("-L") + 1].partition(":")
@@ -147,8 +146,7 @@ class Table:
 def table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Table]:
     program = tmp_path / "bin" / "ssh"
     program.parent.mkdir()
-    program.write_text(SSH)
-    program.chmod(0o755)
+    write_program(program, SSH, "-IS")
     monkeypatch.setenv("PATH", f"{program.parent}:{os.environ['PATH']}")
     monkeypatch.setenv("PLAYED_SSH", "")
     monkeypatch.setattr(tunnels, "_KEY_WITHIN_S", 0.0)
