@@ -41,8 +41,7 @@ BESIDES = {
 }
 # What several backends need.
 SHARED = (
-    *("backends.base", "backends.code", "backends.findings", "backends.archive", "backends.timestamped_logs"),
-    "backends.stored_logs",
+    *("backends.base", "backends.code", "backends.findings", "backends.archive", "backends.stored_logs"),
     "backends.agentless_image",
 )
 # A build's cache depends on these alone.

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import getpass
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan, State
+from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan, State, kept_clusters
 from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.parsers import parse_name
 from oci_cluster.system.files import locked, not_writable, read_kept, write_whole
@@ -43,6 +44,29 @@ def told_cluster(told: Mapping[str, str], launch_id: str, clusters_dir: Path, **
         return None
     shown = {field: printable(text) for field, text in told.items()}
     return Cluster(**shown, **fields, launch_id=launch_id, directory=clusters_dir / cluster_id)
+
+
+def with_kept(told: Iterable[Cluster], root: Path, backend: str, name: str) -> list[Cluster]:
+    """Return those *told* and those kept here, or those called *name*, by age."""
+    found: dict[str, Cluster] = {}
+    for cluster in [*told, *kept_clusters(root, backend, LOCK)]:
+        found.setdefault(cluster.launch_id, cluster)
+    named = [cluster for cluster in found.values() if name in {"", cluster.name}]
+    return sorted(named, key=lambda cluster: cluster.age_key)
+
+
+def owner() -> str:
+    """Return the name of who launches, for a label."""
+    try:
+        return printable(getpass.getuser())[:100]
+    except (KeyError, OSError):  # a user id without a name
+        return "unknown"
+
+
+def second_of(text: object) -> str:
+    """Return a service's time, such as ``2026-01-31T23:59:59.123Z``, in whole seconds, if any."""
+    whole, after = f"{str(text)[:19]}Z", str(text)[19:20]
+    return whole if TIME.fullmatch(whole) and after in {"Z", "."} else ""
 
 
 def copy_logs(cluster: Cluster, directory: Path) -> None:

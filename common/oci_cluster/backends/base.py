@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -16,16 +17,34 @@ IsStopped = Callable[[], bool]
 
 # A connection may take so long to be made: far above what one machine takes, below a browser's own patience.
 _DIAL_S = 10.0
+# How late a signal may be seen in a pause.
+_SIGNAL_S = 0.2
 
 
-def check_packages(plan: Plan) -> None:
-    """Raise UsageError where *plan* adds packages to nodes that bring theirs in an image."""
+def check_of_image(plan: Plan, nodes: str) -> None:
+    """Raise UsageError where *plan* changes the Python of *nodes* that have an image's."""
+    if plan.python:
+        raise UsageError(
+            f"--python works with the backend local only; {nodes} use the Python of their image; leave it out"
+        )
     if plan.packages:
         listed = ", ".join(plan.packages)
         raise UsageError(
             f"--with works with the backend local only; images have their packages from their build: list {listed} "
             f"in a file requirements.txt, then make build-{plan.framework} EXTRA_ENV=requirements.txt (docs/images.md)"
         )
+
+
+def sleeper(is_stopped: IsStopped) -> Callable[[float], None]:
+    """Return a sleep that a stop ends; one begun after it lasts."""
+
+    def sleep(seconds: float) -> None:
+        until = time.monotonic() + seconds
+        is_new = not is_stopped()
+        while (left := until - time.monotonic()) > 0 and not (is_new and is_stopped()):
+            time.sleep(min(left, _SIGNAL_S))
+
+    return sleep
 
 
 def port_is_free(address: str, port: int) -> bool:
@@ -173,8 +192,9 @@ class Backend(Protocol):
         Nothing is started twice. After an error :meth:`remove` finds what has been started.
         """
 
-    def files(self, cluster: Cluster, plan: Plan) -> str:
+    def files(self, cluster: Cluster, plan: Plan) -> str:  # noqa: ARG002 - most come to one place
         """Return where a person finds what the nodes of *cluster* leave."""
+        return str(cluster.directory)
 
     def started(self, cluster: Cluster, plan: Plan) -> str:
         """Return words for a person when *cluster* has been started: where its files are."""
@@ -198,8 +218,9 @@ class Backend(Protocol):
         one that has just been made is there, however late the backend's own answers are.
         """
 
-    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
+    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:  # noqa: ARG002 - most forget nothing
         """Keep here how *cluster* has ended, where its backend forgets it and nobody has."""
+        return
 
     def why_fixed(self, cluster: Cluster) -> str:  # noqa: ARG002 - most take any
         """Return why no worker can be added or ended; empty where one can."""

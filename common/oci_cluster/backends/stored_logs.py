@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from oci_cluster.backends.base import LogsInPlace
+from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.node_logs import NodeLogs
+from oci_cluster.contract.parsers import parse_switch
+from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.system.console import Say, program, say_to_stderr
 
 
@@ -25,6 +28,14 @@ class SayOnce:
 
 class StoredLogs(LogsInPlace):
     """Logs that nodes put whole into the cluster dir before they end."""
+
+    @classmethod
+    def of(cls, plan: Plan, directory: Path, say: Say) -> StoredLogs | None:
+        """Return those of *plan*'s nodes, for *directory*; None where there are none."""
+        if not SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False):
+            return None
+        # Who fetches has a loop.
+        return cls(ClusterDir(plan.url, plan.launch_id, plan.launch_key, patience_s=0.0), directory, say)
 
     def __init__(self, cluster_dir: ClusterDir, directory: Path, say: Say) -> None:
         """Copy to the empty *directory*; *say* is told what is left out."""

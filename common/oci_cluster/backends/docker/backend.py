@@ -33,7 +33,7 @@ from oci_cluster.backends.docker.states import (
     nodes_of,
     plan_of,
 )
-from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir, kept_clusters
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.settings.settings_files import SettingsReader, read_settings_file
 from oci_cluster.errors import StoppedError, UsageError
 from oci_cluster.system.console import Say
@@ -181,10 +181,6 @@ class DockerBackend(Backend):
         if self._is_stopped():
             raise StoppedError("stopped before all nodes were started")
 
-    def files(self, cluster: Cluster, plan: Plan) -> str:  # noqa: ARG002 - they come to one place
-        """Return the cluster's directory, to which they are copied in the end."""
-        return str(cluster.directory)
-
     def started(self, cluster: Cluster, plan: Plan) -> str:
         """Return the containers' names, and where the files will be."""
         return f"containers {cluster.cluster_id}-...; files will be in {self.files(cluster, plan)}"
@@ -201,12 +197,9 @@ class DockerBackend(Backend):
         containers = self._engine.inspect(self._engine.containers(commands.LAUNCH))
         self._listed_at = self._clock()
         known = [cluster for container in containers if (cluster := cluster_of(container, self._directory))]
-        found: dict[str, Cluster] = {}
-        for cluster in [*known, *kept_clusters(self._root, self.name, archive.LOCK)]:
-            found.setdefault(cluster.launch_id, cluster)
-        self._note(list(found), containers)
-        named = [cluster for cluster in found.values() if name in {"", cluster.name}]
-        return sorted(named, key=lambda cluster: cluster.age_key)
+        found = archive.with_kept(known, self._root, self.name, name)
+        self._note([cluster.launch_id for cluster in found], containers)
+        return found
 
     def load(self, cluster: Cluster) -> Plan:
         """Return the plan as main's container tells it, or as it was kept."""
@@ -265,9 +258,6 @@ class DockerBackend(Backend):
         return ContainerPortForward(self._engine, commands.container_name(cluster.cluster_id, node), node, port)
 
     # --- End -----------------------------------------------------------------------------------------------
-
-    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
-        """Do nothing: its containers stay until somebody removes them."""
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why there can be no more workers: main has been removed."""

@@ -13,12 +13,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from oci_cluster.backends.base import check_packages
+from oci_cluster.backends.base import check_of_image
 from oci_cluster.contract.cluster import Node, Plan, clusters_dir, limits_of
 from oci_cluster.contract.parsers import matching, parse_cpus, parse_port, parse_switch
 from oci_cluster.contract.settings.schema import ONE_MACHINE_DEFAULTS
 from oci_cluster.contract.settings.settings_files import SettingsReader
-from oci_cluster.errors import Problem, SettingsError, UsageError
+from oci_cluster.errors import Problem, SettingsError
 from oci_cluster.images import records as image_records
 from oci_cluster.system.engine import PROTOCOL, Engine
 from oci_cluster.system.secret_values import without_secrets
@@ -90,11 +90,7 @@ def place(plan: Plan, root: Path, engine: Engine) -> Plan:
 
 def check(plan: Plan) -> dict[str, str]:
     """Return the settings, checked; raise where *plan* asks what containers cannot have."""
-    if plan.python:
-        raise UsageError(
-            "--python works with the backend local only; containers use the Python of their image; leave it out"
-        )
-    check_packages(plan)
+    check_of_image(plan, "containers")
     settings = settings_of(plan.settings)
     _check_published(settings["PUBLISH"], plan.limits.exposed)
     return settings

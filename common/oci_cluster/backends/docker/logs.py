@@ -4,23 +4,44 @@ from __future__ import annotations
 
 import contextlib
 import subprocess
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from oci_cluster.backends.archive import copy_logs
 from oci_cluster.backends.base import LogsInPlace
 from oci_cluster.backends.docker.states import Container, state_of
-from oci_cluster.backends.timestamped_logs import take_apart
 from oci_cluster.contract.cluster import Cluster
+from oci_cluster.contract.files.log_times import StampedLog, times_file
 from oci_cluster.system.engine import Engine
 
 # A client may take so long to print the rest of an ended node's log; then the next call goes on.
 _REST_S = 10.0
+_BLOCK = 1 << 20
 
 
 def start_whole(engine: Engine, container: str, stamped: Path) -> subprocess.Popen[bytes]:
     """Start copying the log of *container* to *stamped*, each line after its time."""
     return engine.start("logs", "--timestamps", container, output=stamped)
+
+
+def take_apart(stamped: Path, logs: Path, node: str) -> None:
+    """Make the log of *node*, and its times, anew of the file *stamped*.
+
+    Whoever is killed meanwhile leaves what was there before: the engine may have nothing more to copy.
+    """
+    with tempfile.TemporaryDirectory(dir=logs, prefix=f".{node}.") as scratch:
+        made = [Path(scratch) / f"{node}.log", times_file(Path(scratch), node)]
+        for path in made:
+            path.touch()
+        log = StampedLog(Path(scratch), node)
+        with stamped.open("rb") as file:
+            while data := file.read(_BLOCK):
+                log.add(data)
+        log.flush()
+        # Not written over: another launcher's client may be writing there.
+        for path in made:
+            path.replace(logs / path.name)
 
 
 class ContainerLogs(LogsInPlace):

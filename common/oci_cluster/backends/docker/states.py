@@ -155,18 +155,12 @@ def state_of(name: str, container: Container, given_up: Collection[str] = ()) ->
         never_started=never_started,
         cause=cause,
         is_waiting=is_waiting,
-        accepted=_second_of(str(container.get("Created", ""))),
+        accepted=archive.second_of(container.get("Created")),
     )
     if not is_waiting or found.id not in given_up:
         return found
     ended = replace(found, state=State.CANCELED, exit_code=int(ExitCode.STOPPED), is_waiting=False)
     return replace(ended, never_started=True, details="it was ended before it began")
-
-
-def _second_of(text: str) -> str:
-    """Return an engine's time (``2026-01-31T23:59:59.123Z``) as ours are written, if it is one."""
-    whole = f"{text[:19]}Z"
-    return whole if archive.TIME.fullmatch(whole) and text[19:20] in {"Z", "."} else ""
 
 
 class CreatedContainers:

@@ -15,9 +15,8 @@ from pathlib import Path
 
 from oci_cluster.backends.archive import write_states
 from oci_cluster.backends.docker.commands import OUTPUTS, container_name
-from oci_cluster.backends.docker.logs import start_whole
+from oci_cluster.backends.docker.logs import start_whole, take_apart
 from oci_cluster.backends.docker.states import Container
-from oci_cluster.backends.timestamped_logs import take_apart
 from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan
 from oci_cluster.contract.files.cluster_dir import MAX_BYTES, OPENERS, ClusterDir, SmallFiles
 from oci_cluster.errors import BackendError, StorageError

@@ -18,14 +18,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends import archive
-from oci_cluster.backends.base import IsStopped, LogCopy, PortForward
+from oci_cluster.backends.base import Backend, IsStopped, LogCopy, PortForward, check_of_image, sleeper
 from oci_cluster.backends.kubernetes.cluster import requests, states
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
-from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, any_running, clusters_dir, kept_clusters
-from oci_cluster.contract.files.cluster_dir import ClusterDir
+from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
+from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, any_running, clusters_dir
 from oci_cluster.contract.files.told_work_dir import own_work_dirs
-from oci_cluster.contract.parsers import parse_switch
-from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
 from oci_cluster.images.records import note_of
 from oci_cluster.system.console import Say, program, say_to_stderr
@@ -40,19 +38,12 @@ if TYPE_CHECKING:
 # Modules that need packages are imported where they are used: what can be refused, is before anything is installed.
 # ruff: noqa: PLC0415
 
-_SIGNAL_S = 0.2
-
 
 def open_backend(
     root: Path, given: Mapping[str, str], is_stopped: IsStopped, *, is_looking: bool = False
 ) -> KubernetesBackend:
     """Returns the backend for the checkout *root*, in the Kubernetes that *given* names."""
-
-    def sleep(seconds: float) -> None:
-        until = time.monotonic() + seconds
-        is_new = not is_stopped()
-        while (left := until - time.monotonic()) > 0 and not (is_new and is_stopped()):
-            time.sleep(min(left, _SIGNAL_S))
+    sleep = sleeper(is_stopped)
 
     def open_service(settings: Mapping[str, str]) -> Service:
         from oci_cluster.backends.kubernetes.api.access import open_access
@@ -65,7 +56,7 @@ def open_backend(
     return KubernetesBackend(root, given, open_service, is_stopped=is_stopped, sleep=sleep)
 
 
-class KubernetesBackend:
+class KubernetesBackend(Backend):
     """The clusters of one namespace."""
 
     name = "kubernetes"
@@ -81,9 +72,7 @@ class KubernetesBackend:
     end_margin_s = 30.0
     # Until a kubelet has ended a container, and the Job controller has seen it.
     end_timeout_s = 60.0
-    shows_key = False
-    is_this_machine = False
-    is_free_to_ask = False
+    is_this_machine = is_free_to_ask = False
     node_fields: Mapping[str, str] = {
         **{name: name for name in ("node", "state", "exit_code", "address")},
         "uid": "id",
@@ -114,6 +103,7 @@ class KubernetesBackend:
         self._launches: dict[str, requests.Launch] = {}
         self._plans: dict[str, Plan] = {}
         self._queued: set[str] = set()
+        self._say_once = SayOnce()
 
     @cached_property
     def service(self) -> Service:
@@ -139,7 +129,7 @@ class KubernetesBackend:
         """Raises SettingsError with all that is missing or wrong in *plan*, or UsageError."""
         if plan is not None:
             self._read = plan, settings_of(plan, self._root)
-            requests.check_options(plan)
+            check_of_image(plan, "pods")
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Returns *plan* with all that its nodes are given; nobody is asked."""
@@ -191,10 +181,7 @@ class KubernetesBackend:
 
     def _start_first(self, plan: Plan, cluster: Cluster, say: Say) -> None:
         launch = self._launches.pop(plan.launch_id)
-        try:
-            write_whole(cluster.directory / FILE, json.dumps(plan.to_json(), indent=2))
-        except OSError as error:
-            raise not_writable(cluster.directory, error) from error
+        archive.write_plan(cluster, plan)
         launch.send_code(say)
         made = self._jobs.create(cluster.handle, launch.objects_for(plan))
         if states.labels_of(made).get(requests.QUEUE):  # or that of its namespace, where it names none
@@ -233,11 +220,7 @@ class KubernetesBackend:
         jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
         known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
         self._seen.note_all([job for _, job in known])
-        found: dict[str, Cluster] = {}
-        for cluster in [*(cluster for cluster, _ in known), *kept_clusters(self._root, self.name, archive.LOCK)]:
-            found.setdefault(cluster.launch_id, cluster)
-        named = [cluster for cluster in found.values() if name in {"", cluster.name}]
-        return sorted(named, key=lambda cluster: cluster.age_key)
+        return archive.with_kept((cluster for cluster, _ in known), self._root, self.name, name)
 
     def load(self, cluster: Cluster) -> Plan:
         """Returns the plan as Job and Secret tell it, or as it was kept."""
@@ -275,12 +258,8 @@ class KubernetesBackend:
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
         """Returns a copier of the nodes' logs, from cluster dir or pods."""
         plan = self.load(cluster)
-        has_own = SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False)
-        if has_own and not _is_told(plan):
-            from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
-
-            cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
-            return StoredLogs(cluster_dir, directory, SayOnce())
+        if not _is_told(plan) and (stored := StoredLogs.of(plan, directory, self._say_once)) is not None:
+            return stored
         from oci_cluster.backends.kubernetes.cluster.logs import PodLogs
 
         seen, job = self._seen, cluster.handle
@@ -314,7 +293,7 @@ class KubernetesBackend:
         directory = cluster.directory
         try:
             if not (directory / FILE).exists():
-                write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
+                archive.write_plan(cluster, plan)
             if _is_told(plan):  # else a work dir has files and logs
                 for name, body in self._seen.told(cluster.handle).items():
                     if body:

@@ -222,10 +222,6 @@ class LocalBackend(Backend):
         if answer.get("error"):
             raise BackendError(str(answer["error"]))
 
-    def files(self, cluster: Cluster, plan: Plan) -> str:  # noqa: ARG002 - they are in one place
-        """Return the cluster's directory."""
-        return str(cluster.directory)
-
     def started(self, cluster: Cluster, plan: Plan) -> str:
         """Return where its files are."""
         return f"files in {self.files(cluster, plan)}"
@@ -293,9 +289,6 @@ class LocalBackend(Backend):
         return DirectConnection(next(state.address for state in self._states(cluster) if state.node == node), port)
 
     # --- End -----------------------------------------------------------------------------------------------
-
-    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
-        """Do nothing: its files are here."""
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
         """Have the runner end *nodes*: TERM, their grace, KILL; *at_once* KILL all that runs."""

@@ -5,7 +5,6 @@ Jobs and runs are found again by their tags, from any machine, whatever became o
 
 from __future__ import annotations
 
-import json
 import logging
 import shutil
 import tempfile
@@ -17,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends.agentless_image import ReportedMains
-from oci_cluster.backends.base import IsStopped, LogCopy, PortForward
+from oci_cluster.backends.archive import write_plan
+from oci_cluster.backends.base import Backend, IsStopped, LogCopy, PortForward, check_of_image, sleeper
 from oci_cluster.backends.code import remove_code
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.jobs import dry_run, requests, states
@@ -25,21 +25,16 @@ from oci_cluster.backends.oci.jobs.client import Jobs
 from oci_cluster.backends.oci.logs import ServiceLogs
 from oci_cluster.backends.oci.settings import settings_of, tags_given
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
-from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, clusters_dir
+from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.told_work_dir import own_work_dirs
 from oci_cluster.contract.names import CERTIFICATE, LAUNCHED
-from oci_cluster.contract.parsers import parse_switch
-from oci_cluster.contract.settings.settings_files import SettingsReader, session_defaults
+from oci_cluster.contract.settings.settings_files import session_defaults
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import not_writable, write_whole
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service
-
-# How late a signal may be seen in a pause.
-_SIGNAL_S = 0.2
 
 
 def open_backend(
@@ -51,13 +46,7 @@ def open_backend(
 ) -> OciBackend:
     """Return the backend of the checkout *root* with the settings *given*."""
     logging.getLogger("oci").setLevel(logging.WARNING)  # the SDK tells of every request
-
-    def sleep(seconds: float) -> None:
-        until = time.monotonic() + seconds
-        is_new = not is_stopped()
-        # Once stopped, what is being ended is waited for.
-        while (left := until - time.monotonic()) > 0 and not (is_new and is_stopped()):
-            time.sleep(min(left, _SIGNAL_S))
+    sleep = sleeper(is_stopped)
 
     def open_service() -> Service:
         from oci_cluster.backends.oci import service  # noqa: PLC0415 - a third of a second that a dry run does not spend
@@ -70,7 +59,7 @@ def open_backend(
     return OciBackend(root, compartment, open_service, given=given, is_stopped=is_stopped, sleep=sleep)
 
 
-class OciBackend:
+class OciBackend(Backend):
     """The clusters of one compartment."""
 
     name = "oci"
@@ -84,14 +73,12 @@ class OciBackend:
     # With grace and margin, the five minutes that the service is given to take a run down.
     end_timeout_s = 260.0
     shows_key = True
-    is_this_machine = False
-    is_free_to_ask = False
+    is_this_machine = is_free_to_ask = False
     node_fields: Mapping[str, str] = {
         **{name: name for name in ("node", "state", "exit_code")},
         "ocid": "id",
         **{name: name for name in ("details", "never_started")},
     }
-    ends_workers = "any"
     handle_name = "job"
 
     def __init__(
@@ -130,7 +117,7 @@ class OciBackend:
             self._jobs.check_compartment()
         else:
             self._settings[plan.launch_id] = settings_of(plan, self._root)
-            requests.check_options(plan)
+            check_of_image(plan, "nodes on OCI")
 
     def place(self, plan: Plan, say: Say = lambda _: None) -> Plan:
         """Return *plan* with all that its nodes get: code is packed, requests are made."""
@@ -148,10 +135,6 @@ class OciBackend:
     def preview(self, plan: Plan, *, as_json: bool) -> str:
         """Return the requests of a launch: a script of oci-cli's commands, or JSON."""
         return dry_run.preview(plan, self._launches[plan.launch_id], self._root, as_json=as_json)
-
-    def prepare(self, plan: Plan, say: Say) -> Plan:  # noqa: ARG002 - nodes bring their environment, in their image
-        """Return *plan*: nodes need nothing of this machine."""
-        return plan
 
     def start(self, plan: Plan, nodes: Sequence[Node], say: Say) -> Cluster:
         """Start *nodes*, the first ones in a new Job."""
@@ -178,11 +161,7 @@ class OciBackend:
             added["SUBNET_CIDR"] = self._jobs.service.subnet_cidr(subnet)
         plan = replace(plan, environment={**plan.environment, **added})
         self._jobs.stop_if_told()
-        directory = Cluster.of(plan, clusters_dir(self._root)).directory
-        try:
-            write_whole(directory / FILE, json.dumps(plan.to_json(), indent=2))
-        except OSError as error:
-            raise not_writable(directory, error) from error
+        write_plan(Cluster.of(plan, clusters_dir(self._root)), plan)
         cluster_dir = ClusterDir(plan.url, plan.launch_id, plan.launch_key)
         cluster_dir.create()
         cluster_dir.publish(LAUNCHED)
@@ -284,10 +263,8 @@ class OciBackend:
     def logs(self, cluster: Cluster, directory: Path, *, follow: bool) -> LogCopy:
         """Return the copying of logs from the cluster dir, or else from OCI Logging."""
         plan = self.load(cluster)
-        if SettingsReader(plan.environment).value("NODE_LOGS", parse_switch, False):
-            # Who fetches has a loop.
-            cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key, patience_s=0.0)
-            return StoredLogs(cluster_dir, directory, self._say_once)
+        if (stored := StoredLogs.of(plan, directory, self._say_once)) is not None:
+            return stored
         if not (group := plan.placed["log_group"]):
             raise UsageError(
                 f"{cluster.name} was launched with NODE_LOGS=0 and without LOG_GROUP_OCID: its logs were not kept"
@@ -302,9 +279,6 @@ class OciBackend:
         return open_tunnel(cluster, plan, node, port, asker)
 
     # --- End -----------------------------------------------------------------------------------------------
-
-    def keep_end(self, cluster: Cluster, states: Sequence[NodeState]) -> None:
-        """Do nothing: its Job stays until somebody removes it."""
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Return why nodes cannot be added or ended; empty where they can."""

@@ -9,7 +9,6 @@ import pytest
 from unit.backends.oci.fake_logging import Logging, logged_cluster
 from unit.fake_oci import Checkout, Launcher
 
-from oci_cluster.backends.oci.jobs import requests as oci_requests
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.launcher.launch import plan
 
@@ -24,7 +23,7 @@ def launcher(tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, empty_
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Checkout:
     monkeypatch.setattr(plan.secrets, "token_hex", lambda size: "1f2e3d4c" * (size // 4))
     monkeypatch.setattr(plan, "now", lambda: "2026-01-02T03:04:05Z")
-    monkeypatch.setattr(oci_requests.getpass, "getuser", lambda: "somebody")
+    monkeypatch.setattr("getpass.getuser", lambda: "somebody")
     return Checkout(tmp_path.resolve())
 
 

@@ -16,6 +16,7 @@ from unit.fake_data_science import DataScience, FakeService
 from unit.fake_oci import COMPARTMENT, LEAST, MOUNT, NODES, ROOT, Checkout
 from unit.signed_files import leave_log
 
+from oci_cluster.backends import base
 from oci_cluster.backends.oci import backend as oci_backend
 from oci_cluster.backends.oci import service as oci_service
 from oci_cluster.backends.oci.backend import OciBackend
@@ -80,7 +81,7 @@ class Desk:
         for name in ("ensure_tools", "ensure_backend_tools"):  # this interpreter has what they would install
             for module in (launch, context):
                 monkeypatch.setattr(module, name, lambda *_, **__: Path(sys.executable), raising=False)
-        monkeypatch.setattr(oci_backend, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
+        monkeypatch.setattr(base, "time", SimpleNamespace(monotonic=clock, sleep=clock.sleep))
         for kind, moved in ((OciBackend, {"clock": clock}), (Lifecycle, {"clock": clock, "sleep": clock.sleep})):
             defaults = {**(kind.__init__.__kwdefaults__ or {}), **moved}  # type: ignore[misc]
             monkeypatch.setattr(kind.__init__, "__kwdefaults__", defaults)  # type: ignore[misc]

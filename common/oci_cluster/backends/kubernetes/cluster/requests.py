@@ -6,7 +6,6 @@ Nothing is asked here and nobody needs to be known, so that ``--dry-run`` works 
 from __future__ import annotations
 
 import base64
-import getpass
 import json
 import math
 import re
@@ -16,12 +15,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.base import check_packages
+from oci_cluster.backends.archive import owner
 from oci_cluster.backends.code import Code, code_of
 from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored
 from oci_cluster.contract.cluster import Plan, limits_of
 from oci_cluster.contract.files.generations import is_interruptible
-from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
 
@@ -65,13 +64,6 @@ def object_name(name: str, launch_id: str) -> str:
     slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_NAME].strip("-")
     # The name of a Service begins with a letter.
     return f"{slug}-{launch_id}" if slug[:1].isalpha() else f"c{slug}-{launch_id}"
-
-
-def check_options(plan: Plan) -> None:
-    """Raises UsageError where *plan* asks for what pods cannot be given."""
-    if plan.python:
-        raise UsageError("--python works with the backend local only; pods use the Python of their image; leave it out")
-    check_packages(plan)
 
 
 @dataclass(frozen=True)
@@ -186,7 +178,7 @@ def _objects(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Path
     annotations = {
         **settings["annotations"],
         **{annotation: printable(getattr(plan, field)) for field, annotation in OF_CLUSTER.items()},
-        OWNER: _owner(),
+        OWNER: owner(),
         **({MAX_PREEMPTIONS: str(settings["max_preemptions"])} if settings["max_preemptions"] >= 0 else {}),
     }
     values = {
@@ -223,13 +215,6 @@ def _objects(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Path
         job = next(item for item in found if item["kind"] == "Job")
         job["spec"]["template"] = with_patch(job["spec"]["template"], patch)
     return found
-
-
-def _owner() -> str:
-    try:
-        return printable(getpass.getuser())[:100]
-    except (KeyError, OSError):  # a user id without a name
-        return "unknown"
 
 
 def rendered(root: Path, name: str, values: Mapping[str, Any]) -> list[Object]:

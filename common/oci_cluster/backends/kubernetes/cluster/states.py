@@ -220,7 +220,7 @@ class JobView:
             ended=frozenset(ended),
             unstarted=frozenset(told.get(requests.UNSTARTED, "").split()),
             dropped=tuple(rank for rank in ranks[:_MOST_NODES] if size <= rank),
-            created=_second_of((job.get("metadata") or {}).get("creationTimestamp")),
+            created=archive.second_of((job.get("metadata") or {}).get("creationTimestamp")),
         )
 
     def is_asked(self, node: str) -> bool:
@@ -371,7 +371,7 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
         State.IN_PROGRESS,
         id=uid_of(pod),
         address=printable(status.get("podIP") or ""),
-        accepted=_second_of(meta.get("creationTimestamp")),
+        accepted=archive.second_of(meta.get("creationTimestamp")),
     )
     ended = termination_of(pod)
     if _has_ended(pod):
@@ -454,10 +454,6 @@ def _pending(pod: Object, there: NodeState) -> NodeState:
         return replace(there, state=State.ACCEPTED, details=told, is_waiting=True)
     details = reason if reason not in {"", "ContainerCreating", "PodInitializing"} else ""
     return replace(there, state=State.ACCEPTED, details=details, is_waiting=True)
-
-
-def _second_of(text: Any) -> str:
-    return str(text) if archive.TIME.fullmatch(str(text or "")) else ""
 
 
 # --- Pods that the API refuses ---------------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ Nothing is asked here and nobody needs to be known, so that ``--dry-run`` works 
 from __future__ import annotations
 
 import calendar
-import getpass
 import json
 import time
 from collections.abc import Mapping
@@ -15,10 +14,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.base import check_packages
+from oci_cluster.backends.archive import owner
 from oci_cluster.backends.code import Code, code_of, digest_of
 from oci_cluster.contract.cluster import Node, Plan
-from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 
 JSON = dict[str, Any]
@@ -73,15 +72,6 @@ def resolve(
     return plan, Launch(settings, environment, code, job(plan, settings, root), job_runs(plan, settings, root))
 
 
-def check_options(plan: Plan) -> None:
-    """Raise UsageError where *plan* asks for what nodes on OCI cannot be given."""
-    if plan.python:
-        raise UsageError(
-            "--python works with the backend local only; nodes on OCI use the Python of their image; leave it out"
-        )
-    check_packages(plan)
-
-
 def characters_of(environment: Mapping[str, str]) -> int:
     """Return how many characters of *environment* count, with the little that is added later."""
     return sum(len(name) + len(text) for name, text in environment.items()) + 100  # such as MODE, SUBNET_CIDR, START_BY
@@ -124,7 +114,7 @@ def tags_of(plan: Plan, given: Mapping[str, str], node: str = "") -> dict[str, s
         TAG_LAUNCH: plan.launch_id,
         TAG_FRAMEWORK: plan.framework,
         TAG_PROJECT: plan.project,
-        TAG_OWNER: _owner(),
+        TAG_OWNER: owner(),
         TAG_EXPIRES: _later(plan.created, plan.limits.ttl_s) if plan.limits.ttl_s else "never",
         **({TAG_NODE: node} if node else {}),
     }
@@ -219,10 +209,3 @@ def rendered(root: Path, template: str, **values: Any) -> str:
 def _later(created: str, seconds: float) -> str:
     form = "%Y-%m-%dT%H:%M:%SZ"
     return time.strftime(form, time.gmtime(calendar.timegm(time.strptime(created, form)) + seconds))
-
-
-def _owner() -> str:
-    try:
-        return getpass.getuser()[:100]
-    except (KeyError, OSError):  # a user id without a name
-        return "unknown"

@@ -309,13 +309,13 @@ def test_a_template_that_was_spoiled_is_named(checkout: Checkout, tmp_path: Path
 
 def test_an_owner_without_a_name_is_unknown(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a container a user id may have no name; a long one is cut."""
-    monkeypatch.setattr(oci_requests.getpass, "getuser", lambda: "x" * 300)
+    monkeypatch.setattr("getpass.getuser", lambda: "x" * 300)
     assert oci_requests.tags_of(checkout.plan(), {})["oci-cluster-owner"] == "x" * 100
 
     def nobody() -> str:
         raise KeyError(1234)
 
-    monkeypatch.setattr(oci_requests.getpass, "getuser", nobody)
+    monkeypatch.setattr("getpass.getuser", nobody)
     assert oci_requests.tags_of(checkout.plan(), {})["oci-cluster-owner"] == "unknown"
 
 
