@@ -103,8 +103,7 @@ def follow(lifecycle: Lifecycle, backend: OciBackend, cluster: Cluster, plan: Pl
     follower = Follower(backend, cluster, plan, say=say, signals=signals, clock=lifecycle._clock)
     code = follower.until_ready()
     assert code is not None, "no node has started"
-    follower.tell_end()
-    return code
+    return follower.conclude(code)
 
 
 def make_plan(stand_in: StandIn, root: Path, code: Path, name: str) -> Plan:

@@ -14,7 +14,7 @@ from oci_cluster.api.table import LiveTable
 from oci_cluster.backends.base import Backend, LogsInPlace
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
-from oci_cluster.launcher.follow.follow import Follower, conclude
+from oci_cluster.launcher.follow.follow import Follower
 from oci_cluster.launcher.launch.cluster_reaper import Reaper
 from oci_cluster.launcher.show.logs import NoLogs
 from oci_cluster.system.console import LastingOutput, Say
@@ -137,10 +137,10 @@ class Running:
             self.unseen = error
         if self.is_ready or self.unseen:
             self.begun.set()
-        if code is None:
-            logs = self._cluster.directory / "logs"
-            code = follower.run(NoLogs(logs, [], LastingOutput(lambda _: None)), LogsInPlace(logs))
-        return conclude(follower, code, self._say)
+        if code is not None:
+            return follower.conclude(code)
+        logs = self._cluster.directory / "logs"
+        return follower.run(NoLogs(logs, [], LastingOutput(lambda _: None)), LogsInPlace(logs))
 
     def end_at_exit(self) -> None:
         """End the cluster of a program that ends, by its reaper: threads cannot start."""

@@ -32,7 +32,7 @@ class Copy:
         self.on_drain(pause, say)
 
     def close(self) -> None:
-        raise AssertionError
+        pass
 
 
 class Run:
@@ -84,9 +84,8 @@ class Run:
 
     def follow(self, *steps: Callable[[], object], **limits: int) -> int:
         follower = self.follower(*steps, **limits)
-        code = follower.run(MergedLogs(self.copy.directory, self.plan.node_names, self.out), self.copy)
-        follower.tell_end()
-        return code
+        follower.finish = lambda: None  # type: ignore[method-assign]  # has tests of its own
+        return follower.run(MergedLogs(self.copy.directory, self.plan.node_names, self.out), self.copy)
 
     def pause(self) -> None:
         self.clock.now += 2

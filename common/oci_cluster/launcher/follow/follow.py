@@ -230,18 +230,19 @@ class Follower:
         return ClusterDir(plan.url, launch_id, plan.launch_key, patience_s=patience_s, files=self._files)
 
     def run(self, merged: MergedLogs, copy: LogCopy) -> int:
-        """Follow until every node has ended, with logs; return the cluster's exit code."""
+        """Follow to every node's end, with logs; conclude; return the cluster's exit code."""
         nodes: Sequence[NodeState] = ()
-        for nodes in self._looks():
-            for node in nodes:
-                merged.add(node.node)
-            self._fetches.fetch(copy)
-            merged.copy_new()
-            self._show_phase()
-            self._show_ended(nodes)
-        self._fetch_last_logs(copy, merged)
-        merged.finish()
-        return self._end(nodes)
+        with contextlib.closing(copy):
+            for nodes in self._looks():
+                for node in nodes:
+                    merged.add(node.node)
+                self._fetches.fetch(copy)
+                merged.copy_new()
+                self._show_phase()
+                self._show_ended(nodes)
+            self._fetch_last_logs(copy, merged)
+            merged.finish()
+        return self.conclude(self._end(nodes))
 
     def until_ready(self) -> int | None:
         """Follow until the cluster is ready: None; or until its end: its exit code.
@@ -281,14 +282,34 @@ class Follower:
         self._ending = f"cluster {self._cluster.name} ended with {code}{why} after {self._seconds()}"
         return code
 
-    def finish(self) -> ClusterError | None:
-        """Bring what the cluster, which has ended, leaves; return why that failed."""
-        return _finish(self._backend, self._cluster, self._say, self._signals)
-
-    def tell_end(self) -> None:
-        """Say how the cluster ended, and where its outputs are."""
+    def conclude(self, code: int) -> int:
+        """Bring what the ended cluster leaves, and say so; return the exit code."""
+        if (failure := self.finish()) is not None:
+            self._say(f"error: {failure}")
+            code = code or failure.exit_code
         outputs = outputs_of(self._cluster, self._plan)
         self._say(self._ending + (f"; outputs in {outputs}" if outputs else ""))
+        return code
+
+    def finish(self) -> ClusterError | None:
+        """Bring what the cluster, which has ended, leaves; return why that failed.
+
+        The backend is asked again for 20 s: an engine that is being started again answers soon.
+        """
+        failure: ClusterError | None = None
+        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
+            try:
+                self._backend.finish(self._cluster, self._say)
+            except BackendError as error:
+                if failure is None:
+                    self._say(f"{error}; trying again")
+                failure = error
+                self._signals.wait(delay)
+            except ClusterError as error:
+                return error
+            else:
+                return None
+        return failure
 
     def _poll(self) -> list[NodeState] | None:
         """Return the nodes' states; None when the backend does not answer."""
@@ -488,36 +509,6 @@ class Follower:
             stop = None  # the backend has told how the nodes ended; this would only have said why
         self._show_refused()
         return self._asked if "at_once" in self._asked else stop or self._asked or None
-
-
-def conclude(follower: Follower, code: int, say: Say) -> int:
-    """Bring what an ended cluster leaves, and say so; return the exit code."""
-    if (failure := follower.finish()) is not None:
-        say(f"error: {failure}")
-        code = code or failure.exit_code
-    follower.tell_end()
-    return code
-
-
-def _finish(backend: Backend, cluster: Cluster, say: Say, signals: Interrupts) -> ClusterError | None:
-    """Have *backend* finish *cluster*; return why that failed.
-
-    It is asked again for 20 s: an engine that is being started again answers soon.
-    """
-    failure: ClusterError | None = None
-    for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
-        try:
-            backend.finish(cluster, say)
-        except BackendError as error:
-            if failure is None:
-                say(f"{error}; trying again")
-            failure = error
-            signals.wait(delay)
-        except ClusterError as error:
-            return error
-        else:
-            return None
-    return failure
 
 
 def _tell_killed(cluster_dir: ClusterDir) -> dict[str, Any]:

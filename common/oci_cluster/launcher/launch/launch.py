@@ -189,7 +189,7 @@ def _follow(
     backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals, *, on_ready: Callable[[], None]
 ) -> int:
     """Show *cluster* to its end; return its exit code."""
-    from oci_cluster.launcher.follow.follow import Follower, conclude
+    from oci_cluster.launcher.follow.follow import Follower
     from oci_cluster.launcher.show.logs import MergedLogs
 
     say(started(backend, cluster, plan))
@@ -201,18 +201,13 @@ def _follow(
 
     colour = is_terminal(sys.stdout, os.environ)
     merged = MergedLogs(copy.directory, plan.node_names, LastingOutput(lost), colour=colour)
-    follower = Follower(backend, cluster, plan, say=say, signals=signals, on_ready=on_ready)
-    try:
-        code = follower.run(merged, copy)
-    finally:
-        copy.close()
-    return conclude(follower, code, say)
+    return Follower(backend, cluster, plan, say=say, signals=signals, on_ready=on_ready).run(merged, copy)
 
 
 def _wait(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals) -> int:
     """Return 0 when *cluster* is ready; its exit code where it ended instead."""
-    from oci_cluster.launcher.follow.follow import Follower, conclude
+    from oci_cluster.launcher.follow.follow import Follower
 
     follower = Follower(backend, cluster, plan, say=say, signals=signals)
     code = follower.until_ready()
-    return 0 if code is None else conclude(follower, code, say)
+    return 0 if code is None else follower.conclude(code)
