@@ -114,8 +114,14 @@ class KubernetesBackend(Backend):
     def _seen(self) -> Seen:
         from oci_cluster.backends.kubernetes.cluster.cache import Seen
 
-        _have_asked(self)
+        self._open_files()
         return Seen(self.service, clock=self._clock)
+
+    def _open_files(self) -> None:
+        """Opens cluster dirs of this thread through this backend from here on."""
+        from oci_cluster.backends.kubernetes.cluster.cache import register
+
+        register(self.told, self.ask_to_stop)
 
     @cached_property
     def _jobs(self) -> Jobs:
@@ -224,7 +230,7 @@ class KubernetesBackend(Backend):
 
     def load(self, cluster: Cluster) -> Plan:
         """Returns the plan as Job and Secret tell it, or as it was kept."""
-        _have_asked(self)
+        self._open_files()
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret)
@@ -272,7 +278,7 @@ class KubernetesBackend(Backend):
         """Returns the way to *port* of *node*, which must listen on its loopback."""
         from oci_cluster.backends.kubernetes.api.port_forward import PodPortForward
 
-        return PodPortForward(self.service, self._seen.job(cluster.handle) if cluster.handle else None, node, port)
+        return PodPortForward(self.service, self._seen.job(cluster.handle), node, port)
 
     def told(self, job: str) -> dict[str, bytes]:
         """Returns the files that the nodes of *job* tell, see ``cluster/cache.py``."""
@@ -307,7 +313,7 @@ class KubernetesBackend(Backend):
 
     def why_fixed(self, cluster: Cluster) -> str:
         """Returns a reason where *cluster* has ended."""
-        job = self._seen.job(cluster.handle) if cluster.handle else None
+        job = self._seen.job(cluster.handle)
         if job is None or states.JobView.of(job).is_finished:
             return "has ended; launch it again: scripts/launch.sh"
         return ""
@@ -344,13 +350,6 @@ class KubernetesBackend(Backend):
         """Leaves no connection open."""
         if "service" in self.__dict__:
             self.service.close()
-
-
-def _have_asked(backend: KubernetesBackend) -> None:
-    """Opens cluster dirs of this thread through *backend* from here on."""
-    from oci_cluster.backends.kubernetes.cluster.cache import register
-
-    register(backend)
 
 
 def _is_told(plan: Plan) -> bool:

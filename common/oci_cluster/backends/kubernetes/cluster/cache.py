@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.cluster import kueue, requests, states
@@ -20,9 +20,6 @@ from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.contract.files.cluster_dir import MAX_BYTES, OPENERS, SmallFiles
 from oci_cluster.contract.names import LIFE, READY, SCALE_REQUEST, STOP, config_file, exit_file, is_node
 from oci_cluster.system.text import printable, seconds_since
-
-if TYPE_CHECKING:
-    from oci_cluster.backends.kubernetes.backend import KubernetesBackend
 
 Object = dict[str, Any]
 
@@ -87,8 +84,8 @@ class Seen:
     # --- Jobs and pods -------------------------------------------------------------------------------------
 
     def job(self, name: str) -> Object | None:
-        """Returns the Job called *name*, as it is now; None where there is none."""
-        found, known = self._service.find(self._service.path("jobs", name)), self._known[name]
+        """Returns the Job called *name* as it is; None without Job or name."""
+        found, known = self._service.find(self._service.path("jobs", name)) if name else None, self._known[name]
         known.job = found or {}
         known.pods = known.pods if found else None
         return found
@@ -345,24 +342,30 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
     return found
 
 
-def register(teller: KubernetesBackend) -> None:
-    """Have ``pods://<namespace>/<job>`` URLs of this thread opened through *teller* from here on."""
-    OPENERS[PROTOCOL] = lambda: PodFiles(_here.teller)
-    _here.teller = teller
+Read = Callable[[str], dict[str, bytes]]
+"""Returns the files that the nodes of a Job tell, by its name."""
+Stop = Callable[[str, bytes], None]
+"""Ends the nodes of a Job; its file `stop` has that content from then on."""
+
+
+def register(read: Read, stop: Stop) -> None:
+    """Have ``pods://<namespace>/<job>`` URLs of this thread opened by these two."""
+    OPENERS[PROTOCOL] = lambda: PodFiles(*_here.calls)
+    _here.calls = read, stop
 
 
 class PodFiles(SmallFiles):
     """The files of clusters whose nodes tell by their pods."""
 
-    def __init__(self, teller: KubernetesBackend) -> None:
-        self._teller = teller
+    def __init__(self, read: Read, stop: Stop) -> None:
+        self._read, self._stop = read, stop
 
     def files_of(self, folder: str) -> dict[str, bytes]:
         """Return the files of the cluster dir ``<namespace>/<job>/<cluster id>``."""
         _namespace, job, _cluster_id, *deeper = folder.split("/")
         if deeper:
             raise FileNotFoundError(folder)
-        return self._teller.told(job)
+        return self._read(job)
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Return what the file *path* holds, unless it only shows that a node has come."""
@@ -376,4 +379,4 @@ class PodFiles(SmallFiles):
         _namespace, job, _cluster_id, name = path.split("/", 3)
         if name != STOP:
             raise PermissionError(f"{name} cannot be written: nodes read nothing but {STOP} of a launcher")
-        self._teller.ask_to_stop(job, value)
+        self._stop(job, value)

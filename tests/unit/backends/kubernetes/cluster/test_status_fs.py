@@ -63,7 +63,7 @@ class Teller:
 def test_as_a_file_system() -> None:
     """One file can be written; what only shows that a node has come cannot be read."""
     teller = Teller()
-    files = PodFiles(teller)
+    files = PodFiles(teller.told, teller.ask_to_stop)
     place = "ns/mine/mine-1"
     assert files.cat_file(f"{place}/stop", 0, 2) == b"ab"
     assert [entry["name"].rpartition("/")[2] for entry in files.ls(place, detail=True)] == [
@@ -94,7 +94,7 @@ def test_each_thread_asks_its_own() -> None:
     both = threading.Barrier(2, timeout=60)
 
     def follow(name: str) -> None:
-        cache.register(type("Teller", (), {"told": lambda self, job: {name: job.encode()}})())
+        cache.register(lambda job: {name: job.encode()}, lambda _job, _body: None)
         both.wait()
         opened[name] = OPENERS["pods"]()
 
