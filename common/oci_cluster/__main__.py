@@ -37,15 +37,18 @@ def _agent(_: Words) -> int:
     return run_agent(os.environ)
 
 
-def _outputs(call: str) -> Callable[[Words], int]:
-    def run(words: Words) -> int:
-        from oci_cluster.node import outputs
+def _upload_outputs(words: Words) -> int:
+    from oci_cluster.node.outputs import upload_node_outputs
 
-        folder, manifest = map(Path, words)
-        getattr(outputs, call)(os.environ, folder, manifest)
-        return 0
+    upload_node_outputs(os.environ, *map(Path, words))
+    return 0
 
-    return run
+
+def _fetch_outputs(words: Words) -> int:
+    from oci_cluster.node.outputs import bring_node_outputs
+
+    bring_node_outputs(os.environ, *map(Path, words))
+    return 0
 
 
 def _runner(words: Words) -> int:
@@ -193,11 +196,8 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "lock": (_lock, "UV FOLDER|FILE...: lock their environment files again, with uv"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
-    "upload-outputs": (_outputs("upload_node_outputs"), "SOURCE MANIFEST: upload the outputs of this node, once"),
-    "fetch-outputs": (
-        _outputs("bring_node_outputs"),
-        "TARGET MANIFEST: bring back the outputs of this node's earlier life",
-    ),
+    "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),
+    "fetch-outputs": (_fetch_outputs, "TARGET MANIFEST: bring back the outputs of this node's earlier life"),
     "orphan": (_orphan, "BACKEND CLUSTER_ID [FILE [REASON]]: end the cluster that nobody follows any more"),
     "runner": (_runner, "DIRECTORY LOCK: run the nodes of the cluster that is kept there, on this machine"),
 }
