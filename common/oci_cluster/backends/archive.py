@@ -31,25 +31,25 @@ NODE_FIELDS: Mapping[str, str] = {
 }
 
 
-def told_cluster(told: Mapping[str, str], launch_id: str, clusters_dir: Path, **fields: str) -> Cluster | None:
-    """Return the cluster that labels have *told*; None where it is none of ours.
+def cluster_of_labels(labels: Mapping[str, str], launch_id: str, clusters_dir: Path, **fields: str) -> Cluster | None:
+    """Return the cluster that *labels* tell; None where it is none of ours.
 
     Anybody may have written them, and its name and launch id become names of files.
     """
     try:
-        cluster_id = parse_name(f"{parse_name(told['name'])}-{launch_id}")
+        cluster_id = parse_name(f"{parse_name(labels['name'])}-{launch_id}")
     except ValueError:
         return None
-    if not _LAUNCH_ID.fullmatch(launch_id) or not TIME.fullmatch(told["created"]):
+    if not _LAUNCH_ID.fullmatch(launch_id) or not TIME.fullmatch(labels["created"]):
         return None
-    shown = {field: printable(text) for field, text in told.items()}
+    shown = {field: printable(text) for field, text in labels.items()}
     return Cluster(**shown, **fields, launch_id=launch_id, directory=clusters_dir / cluster_id)
 
 
-def with_kept(told: Iterable[Cluster], root: Path, backend: str, name: str) -> list[Cluster]:
-    """Return those *told* and those kept here, or those called *name*, by age."""
+def with_kept(listed: Iterable[Cluster], root: Path, backend: str, name: str) -> list[Cluster]:
+    """Return those *listed* and those kept here, or those called *name*, by age."""
     found: dict[str, Cluster] = {}
-    for cluster in [*told, *kept_clusters(root, backend, LOCK)]:
+    for cluster in [*listed, *kept_clusters(root, backend, LOCK)]:
         found.setdefault(cluster.launch_id, cluster)
     named = [cluster for cluster in found.values() if name in {"", cluster.name}]
     return sorted(named, key=lambda cluster: cluster.age_key)

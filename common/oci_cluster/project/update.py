@@ -132,9 +132,9 @@ def _note(plan: _Plan, name: str, base: File | None, ours: File | None, theirs: 
     reasons = [merged.why] if merged.why else []
     if merged.file != ours:
         plan.changes.append((name, ours, merged.file))
-    if merged.beside:
-        beside = _free_name(plan.root, name, merged.beside)
-        plan.changes.append((beside, read_file(plan.root / beside), merged.beside))
+    if merged.newer:
+        beside = _free_name(plan.root, name, merged.newer)
+        plan.changes.append((beside, read_file(plan.root / beside), merged.newer))
         reasons.append(f"the newer version's is in {printable(beside)}")
     if merged.result == CONFLICT:
         plan.conflicts.append(name)
@@ -184,13 +184,13 @@ CONFLICT = "CONFLICT"
 class Merged:
     """The result of a merge: the file, a word for people, and why.
 
-    *beside* is what the newer version has, where it could not be brought into the file.
+    *newer* is what the newer version has, where it could not be brought into the file.
     """
 
     file: File | None
     result: str = ""
     why: str = ""
-    beside: File | None = None
+    newer: File | None = None
 
 
 def merge(base: File | None, ours: File | None, theirs: File | None) -> Merged:

@@ -62,14 +62,14 @@ def timestamp(seconds: float) -> str:
     return time.strftime(_TIMESTAMP, time.gmtime(seconds))
 
 
-def moment(told: str) -> int:
+def moment(stamp: str) -> int:
     """Return the seconds after 1970 began of a time as :func:`now` tells it."""
-    return calendar.timegm(time.strptime(told, _TIMESTAMP))
+    return calendar.timegm(time.strptime(stamp, _TIMESTAMP))
 
 
-def seconds_since(told: str) -> int:
-    """Return the seconds since a time that :func:`now` has *told*, at least 0."""
-    return max(0, int(time.time() - moment(told)))
+def seconds_since(stamp: str) -> int:
+    """Return the seconds since *stamp*, which :func:`now` has told, at least 0."""
+    return max(0, int(time.time() - moment(stamp)))
 
 
 def span(seconds: float) -> str:

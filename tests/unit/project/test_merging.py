@@ -50,8 +50,8 @@ def test_three_versions_become_one(
 
 
 def test_what_cannot_be_merged_is_kept_beside() -> None:
-    assert merge(ICON, ICON_OURS, ICON_THEIRS).beside == ICON_THEIRS
-    assert merge(None, ICON_OURS, ICON_THEIRS).beside == ICON_THEIRS
+    assert merge(ICON, ICON_OURS, ICON_THEIRS).newer == ICON_THEIRS
+    assert merge(None, ICON_OURS, ICON_THEIRS).newer == ICON_THEIRS
 
 
 @pytest.mark.parametrize("base", [BASE, None])
@@ -79,7 +79,7 @@ def test_without_git_the_newer_text_is_kept_beside(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PATH", "/none")
     assert merge(BASE, BASE, THEIRS).file == THEIRS
     merged = merge(BASE, OURS, THEIRS)
-    assert (merged.file, merged.result, merged.beside) == (OURS, CONFLICT, THEIRS)
+    assert (merged.file, merged.result, merged.newer) == (OURS, CONFLICT, THEIRS)
     assert merged.why == "git, which merges lines, is not installed"
 
 

@@ -60,7 +60,7 @@ def cluster_of(container: Container, clusters_dir: Path) -> Cluster | None:
     """Return the cluster of *container*; None where that is none of ours."""
     labels = labels_of(container)
     told = {field: labels.get(label, "") for field, label in commands.OF_CLUSTER.items()}
-    return archive.told_cluster(told, launch_of(container), clusters_dir, backend="docker")
+    return archive.cluster_of_labels(told, launch_of(container), clusters_dir, backend="docker")
 
 
 def plan_of(cluster: Cluster, nodes: Mapping[str, Container], root: Path) -> Plan:

@@ -248,7 +248,7 @@ class KubernetesBackend(Backend):
         """Returns the nodes' states; what :meth:`find` has just seen is not asked again."""
         if len(clusters) == 1:
             (cluster,) = clusters
-            found = self._seen.look(cluster) if cluster.handle else None
+            found = self._seen.look(cluster)
             return {cluster.launch_id: archive.read_states(cluster) if found is None else found}
         there = self._seen.noted()
         if clusters and not there:
@@ -271,8 +271,8 @@ class KubernetesBackend(Backend):
         seen, job = self._seen, cluster.handle
         if follow:
             seen.is_copied(job)
-        pods, told = partial(seen.newest, cluster), partial(seen.note_line, job)
-        return PodLogs(self.service, pods, cluster, directory, follow=follow, told=told)
+        pods, on_report = partial(seen.newest, cluster), partial(seen.note_line, job)
+        return PodLogs(self.service, pods, cluster, directory, follow=follow, on_report=on_report)
 
     def port_forward(self, cluster: Cluster, plan: Plan, node: str, port: int, say: Say) -> PortForward:  # noqa: ARG002 - made by each dial
         """Returns the way to *port* of *node*, which must listen on its loopback."""
@@ -331,7 +331,7 @@ class KubernetesBackend(Backend):
     def finish(self, cluster: Cluster, say: Say) -> None:
         """Keeps what *cluster* has told, and removes it from Kubernetes."""
         with archive.alone(cluster):
-            found = self._seen.look(cluster) if cluster.handle else None
+            found = self._seen.look(cluster)
             if found is None:
                 return
             plan = self.load(cluster)

@@ -50,7 +50,7 @@ def run_session(line: CommandLine) -> int:
     session = _Session(line, kind)
     session.check()
     if line.has("--in"):
-        session.beside = variables_beside(line, kind)
+        session.cluster_variables = cluster_variables(line, kind)
     code = launch(line, session.plan, session.attend)
     if code == 0 and line.has("--detach"):
         say_to_stderr(program())(f"connect.sh {session.name} prints how to reach it; it {session.limits}")
@@ -63,7 +63,7 @@ class _Session:
 
     line: CommandLine
     kind: Kind
-    beside: Mapping[str, str] = field(default_factory=dict)
+    cluster_variables: Mapping[str, str] = field(default_factory=dict)
     """What main is given of the cluster that it is beside."""
     name: str = ""
     limits: str = ""
@@ -72,7 +72,7 @@ class _Session:
     def check(self) -> None:
         """Refuse what this kind has no use for."""
         line, kind = self.line, self.kind
-        if line.has("--in") and not kind.beside:
+        if line.has("--in") and not kind.attaches_to:
             raise UsageError(
                 f"--in: a session of {kind.name} is not beside a cluster; connect.sh reaches the ports of one"
             )
@@ -118,7 +118,7 @@ class _Session:
     def _given_to_main(self, typed: Mapping[str, str]) -> dict[str, str]:
         own = {name: typed.get(name, text) for name, text in self.kind.settings.items()}
         keys = {"SSH_AUTHORIZED": ",".join(public_keys(self.line.given.get("--key", [])))} if _is_ssh(self.kind) else {}
-        return {**own, **keys, **self.beside, SETTING: self.kind.name}
+        return {**own, **keys, **self.cluster_variables, SETTING: self.kind.name}
 
     def _check_workers(self, plan: Plan) -> None:
         """Refuse workers where all nodes run the entry point."""
@@ -254,7 +254,7 @@ class Door:
             open_in_browser(how, directory / _PAGE)
 
 
-def variables_beside(line: CommandLine, kind: Kind) -> dict[str, str]:
+def cluster_variables(line: CommandLine, kind: Kind) -> dict[str, str]:
     """Return what main of a session is given of the cluster that ``--in`` names.
 
     TensorBoard shows what this machine can read: it is then a session of this machine, wherever the cluster is.
@@ -264,7 +264,7 @@ def variables_beside(line: CommandLine, kind: Kind) -> dict[str, str]:
         lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
         cluster = lifecycle.choose(line.value("--in"))
         plan = backend.load(cluster)
-        if kind.beside == "dask":
+        if kind.attaches_to == "dask":
             return _client_of(backend, lifecycle, cluster, plan)
         place = _outputs(cluster, plan, is_running=lifecycle.is_running(cluster))
     say(f"showing {place}")

@@ -99,10 +99,10 @@ def _enter_life(cluster_dir: ClusterDir, arrival: Arrival) -> bool:
     return True
 
 
-def ranks_of_group(settings: NodeSettings, told: str = "") -> Iterator[int]:
-    """Yield the ranks of this node's group; that of the number *told* comes first."""
+def ranks_of_group(settings: NodeSettings, index: str = "") -> Iterator[int]:
+    """Yield the ranks of this node's group; that of *index* comes first."""
     first, count = (1, settings.worker_count) if settings.mode == "WORKER" else (settings.first_ps, settings.ps_count)
-    number = int(told) if told.isascii() and told.isdigit() and len(told) < 7 else first
+    number = int(index) if index.isascii() and index.isdigit() and len(index) < 7 else first
     # Counted through, it is the rank; counted in the group, it is how many come before.
     start = number - first if first <= number < first + count else number
     yield from (first + (start + step) % count for step in range(count))

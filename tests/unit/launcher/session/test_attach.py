@@ -12,7 +12,7 @@ from unit.launcher.door import Door
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.args.command_line import parse
 from oci_cluster.launcher.session import session
-from oci_cluster.launcher.session.session import variables_beside
+from oci_cluster.launcher.session.session import cluster_variables
 from oci_cluster.launcher.session.types import Kind
 
 
@@ -29,7 +29,7 @@ def desk(door: Door, monkeypatch: pytest.MonkeyPatch) -> Door:
 
 def refused(gives: str) -> str:
     with pytest.raises(UsageError) as caught:
-        variables_beside(parse("session", ["book", "--in", "mine"]), kind(gives))
+        cluster_variables(parse("session", ["book", "--in", "mine"]), kind(gives))
     return str(caught.value)
 
 
@@ -37,12 +37,12 @@ def test_outputs_are_shown_on_this_machine_wherever_the_cluster_is(desk: Door) -
     """Living, when nothing is there yet, and ended."""
     line = parse("session", ["board", "--in", "mine", "--backend", "cloud"])
     outputs = desk.backend.clusters[0].directory / "outputs"
-    assert variables_beside(line, kind("outputs")) == {"IN_OUTPUTS": str(outputs)}
+    assert cluster_variables(line, kind("outputs")) == {"IN_OUTPUTS": str(outputs)}
     assert line.value("--backend") == "local"
     outputs.mkdir()
     (outputs / "events").touch()
     desk.backend.end_nodes(desk.backend.clusters[0], code=0)
-    assert variables_beside(line, kind("outputs")) == {"IN_OUTPUTS": str(outputs)}
+    assert cluster_variables(line, kind("outputs")) == {"IN_OUTPUTS": str(outputs)}
 
 
 def test_what_this_machine_cannot_read_is_refused(desk: Door) -> None:

@@ -219,10 +219,10 @@ def spell(seconds: float) -> str:
     return f"{max(0, int(seconds))} s"
 
 
-def seconds_since(told: str, now: float) -> float | None:
+def seconds_since(timestamp: str, now: float) -> float | None:
     """Returns the seconds from a time of the API to *now*, or None."""
     try:
-        return max(0.0, now - parse_time(told))
+        return max(0.0, now - parse_time(timestamp))
     except ValueError:
         return None
 

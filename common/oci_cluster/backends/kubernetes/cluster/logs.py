@@ -45,11 +45,11 @@ _LONGEST = 1 << 20
 class _Reader:
     """Copies the log of one pod with its times: each line once."""
 
-    def __init__(self, service: Service, pod: Object, log: StampedLog, told: OnReport, *, follow: bool) -> None:
+    def __init__(self, service: Service, pod: Object, log: StampedLog, on_report: OnReport, *, follow: bool) -> None:
         self._service = service
         self._path = service.path("pods", states.name_of(pod), sub="log")
         self._log = log
-        self._told = told
+        self._on_report = on_report
         self._follow = follow
         self._began = states.started_of(pod)
         self._last = b""
@@ -128,7 +128,7 @@ class _Reader:
                 self._last, self._at_last = moment, []
             self._at_last.append(line)
         if found := told_of(line):
-            self._told(*found)
+            self._on_report(*found)
             return
         self._log.add(line)
 
@@ -161,14 +161,14 @@ class PodLogs:
         directory: Path,
         *,
         follow: bool,
-        told: OnReport = lambda _name, _body: None,
+        on_report: OnReport = lambda _name, _body: None,
     ) -> None:
         self.directory = directory
         self._service = service
         self._pods = pods
         self._cluster = cluster
         self._follow = follow
-        self._told = told
+        self._on_report = on_report
         self._readers: dict[str, _Reader] = {}
         self._logs: dict[str, StampedLog] = {}
         self._done: set[str] = set()
@@ -186,8 +186,8 @@ class PodLogs:
             is_room = not self._follow or len(self._readers) - len(self._done) < _AT_ONCE
             if uid not in self._readers and (has_ended or is_room):
                 log = self._log_of(node)
-                told = self._told if node == "MAIN" else (lambda _name, _body: None)
-                reader = _Reader(self._service, pod, log, told, follow=self._follow and not has_ended)
+                on_report = self._on_report if node == "MAIN" else (lambda _name, _body: None)
+                reader = _Reader(self._service, pod, log, on_report, follow=self._follow and not has_ended)
                 self._readers[uid] = reader.start()
             if uid in self._readers and uid not in self._done and (has_ended or not self._follow):
                 reader = self._readers[uid]

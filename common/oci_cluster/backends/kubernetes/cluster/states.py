@@ -137,7 +137,7 @@ def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
     if not _OBJECT.fullmatch(name) or not name.endswith(f"-{launch_id}"):
         return None
     told = {field: notes.get(annotation, "") for field, annotation in requests.OF_CLUSTER.items()}
-    return archive.told_cluster(told, launch_id, clusters_dir, backend="kubernetes", handle=name)
+    return archive.cluster_of_labels(told, launch_id, clusters_dir, backend="kubernetes", handle=name)
 
 
 def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Collection[str] = ()) -> Plan:

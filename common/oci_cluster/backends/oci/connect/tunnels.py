@@ -116,14 +116,14 @@ def tunnel_to(chosen: Jump | str, address: str, port: int, whose: str, asker: As
     return tunnel
 
 
-def address_of(node: str, told: Mapping[str, Any] | None) -> str:
-    """Return the address of *node* that it has *told* in its configuration."""
-    if told is None:
+def address_of(node: str, config: Mapping[str, Any] | None) -> str:
+    """Return the address that *node* has told in its *config*."""
+    if config is None:
         raise BackendError(
             f"{node} has not told its address yet: it has not started, or has just done so; try again later (status.sh)"
         )
     try:
-        return str(ipaddress.ip_address(str(told.get("address"))))
+        return str(ipaddress.ip_address(str(config.get("address"))))
     except ValueError as error:
         raise BackendError(f"{node} has told an address that is none: {error}") from error
 
