@@ -77,6 +77,13 @@ class Node:
         return {**own, "NODE_NAME": self.name, "NODE_ADDRESS": self.address} if self.address else own
 
 
+def planned_nodes(workers: int, servers: int) -> tuple[Node, ...]:
+    """Return main, the workers, and the parameter servers, whose ranks follow the workers'."""
+    others = [Node("WORKER", rank) for rank in range(1, workers + 1)]
+    others += [Node("PS", rank) for rank in range(workers + 1, workers + servers + 1)]
+    return (Node("MAIN", 0), *others)
+
+
 @dataclass(frozen=True)
 class Limits:
     """The settings that the launcher obeys, too. Times are seconds; *ttl_s* 0: no limit."""

@@ -44,6 +44,11 @@ def harmless(line: str, *, colour: bool) -> str:
     return shown + _PLAIN if is_coloured else shown
 
 
+def first_line(error: BaseException) -> str:
+    """Return the first line of what *error* says, or its type's name."""
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
 def as_words(text: str) -> str:
     """Return the words of *text*, quoted for a shell."""
     try:

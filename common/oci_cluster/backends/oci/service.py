@@ -28,6 +28,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import blocks_of
 from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
+from oci_cluster.system.text import first_line
 
 # Seconds to connect, and between two bytes of an answer.
 _TIMEOUTS_S = (10, 60)
@@ -103,7 +104,7 @@ class Service:
         # The SDK raises much: files, keys, its own errors, a metadata service that is not there.
         except Exception as error:
             raise SettingsError(
-                f"no identity for OCI: OCI_CLI_AUTH={kind}, profile {profile} of {path}: {_first_line(error)}; "
+                f"no identity for OCI: OCI_CLI_AUTH={kind}, profile {profile} of {path}: {first_line(error)}; "
                 "make one: oci setup config (API key) or oci session authenticate (OCI_CLI_AUTH=security_token)"
             ) from error
 
@@ -174,7 +175,7 @@ class Service:
             )
         except (oci.exceptions.ClientError, OSError, ValueError) as error:
             raise SettingsError(
-                f"the key of this identity cannot be used ({config.get('key_file')}): {_first_line(error)}"
+                f"the key of this identity cannot be used ({config.get('key_file')}): {first_line(error)}"
             ) from error
 
     def call(
@@ -210,9 +211,9 @@ class Service:
                 failure = self._refused(what, error, getattr(request, "__name__", ""))
                 is_passing = error.status in _REPEATED_STATUS or error.code in repeat_also
                 is_passing = is_passing or (failure.is_of_the_unseen and self._clock() < not_seen_until)
-                asked_for_s = _retry_after(error.headers)
+                asked_for_s = min(oci_storage.retry_after(error.headers), _LONGEST_PAUSE_S * 3)
             except _NO_ANSWER as error:
-                failure = ServiceError(f"cannot {what}: no answer from OCI in {self.region}: {_first_line(error)}")
+                failure = ServiceError(f"cannot {what}: no answer from OCI in {self.region}: {first_line(error)}")
                 is_passing, asked_for_s = True, 0.0
             else:
                 self._is_known = True
@@ -267,24 +268,12 @@ def _pauses() -> Iterator[float]:
         longest = min(2 * longest, _LONGEST_PAUSE_S)
 
 
-def _retry_after(headers: Mapping[str, str] | None) -> float:
-    """Return how many seconds the service asks clients to wait; 0 without a number."""
-    try:
-        return min(float((headers or {}).get("retry-after", 0)), _LONGEST_PAUSE_S * 3)
-    except ValueError:
-        return 0.0
-
-
 def _seconds_behind(headers: Mapping[str, str] | None) -> float:
     """Return how far our clock is behind an answer's; 0 without a date."""
     try:
         return parsedate_to_datetime(str((headers or {}).get("date"))).timestamp() - time.time()
     except (TypeError, ValueError):
         return 0.0
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
 def service_environ(settings: Mapping[str, str]) -> dict[str, str]:

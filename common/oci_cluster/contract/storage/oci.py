@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from oci_cluster.contract.storage.retry import Repeats, RequestFailedError, Waiting
+from oci_cluster.system.text import first_line
 
 T = TypeVar("T")
 
@@ -281,7 +282,7 @@ class OciFiles:
             except Exception as error:
                 if isinstance(error, OSError) or type(error).__module__.startswith(("oci.", "urllib3", "requests")):
                     raise RequestFailedError(
-                        f"no answer from Object Storage to {operation}: {_first_line(error)}; {_PASSING_ADVICE}",
+                        f"no answer from Object Storage to {operation}: {first_line(error)}; {_PASSING_ADVICE}",
                         is_passing=True,
                     ) from error
                 raise
@@ -323,10 +324,11 @@ def _refusal(operation: str, error: Any) -> Exception:
     told = f"{told}{advice}" + (f" (opc-request-id {error.request_id})" if error.request_id else "")
     if status in _REFUSED_STATUS:
         return PermissionError(told)
-    return RequestFailedError(told, is_passing=is_passing, retry_after_s=_retry_after(error.headers))
+    return RequestFailedError(told, is_passing=is_passing, retry_after_s=retry_after(error.headers))
 
 
-def _retry_after(headers: Any) -> float:
+def retry_after(headers: Any) -> float:
+    """Return how many seconds the service asks clients to wait; 0 without a number."""
     try:
         return float((headers or {}).get("retry-after", 0))
     except (TypeError, ValueError):
@@ -352,7 +354,3 @@ def _range(start: int, end: int | None) -> str:
 def _md5(body: bytes) -> str:
     """Return the checksum that the service compares: half of a request is no object."""
     return base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest()).decode()
-
-
-def _first_line(error: BaseException) -> str:
-    return next(iter(str(error).splitlines()), "") or type(error).__name__

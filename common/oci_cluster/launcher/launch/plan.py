@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from oci_cluster import __version__
-from oci_cluster.contract.cluster import Limits, Node, Plan, limits_of
+from oci_cluster.contract.cluster import Limits, Plan, limits_of, planned_nodes
 from oci_cluster.contract.names import rank_of
 from oci_cluster.contract.parsers import parse_bounds, parse_count, parse_name
 from oci_cluster.contract.settings.node import checked, min_workers_of
@@ -101,7 +101,7 @@ def make_plan(
         backend=request.backend,
         created=now(),
         project=root.resolve().name[:_LONGEST_NAME],
-        nodes=_nodes(workers, servers),
+        nodes=planned_nodes(workers, servers),
         environment=environment,
         settings=backend_settings,
         limits=_limits(environment, folder, problems),
@@ -267,13 +267,6 @@ def _passed_on(
     # In a config.env that several frameworks share, it may be for another one.
     given_to_all = {name: text for name, text in checked(read, PASSED_ON).items() if bounds or name != "ADAPT"}
     return {**declared, **fewest, **given_to_all}
-
-
-def _nodes(workers: int, servers: int) -> tuple[Node, ...]:
-    """Return main, the workers, and the parameter servers, whose ranks follow the workers'."""
-    others = [Node("WORKER", rank) for rank in range(1, workers + 1)]
-    others += [Node("PS", rank) for rank in range(workers + 1, workers + servers + 1)]
-    return (Node("MAIN", 0), *others)
 
 
 def free_ranks(known: Sequence[str], running: Sequence[str], count: int) -> list[int]:

@@ -19,6 +19,7 @@ from oci_cluster.backends.oci.service import Service, service_environ
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.errors import SettingsError
+from oci_cluster.system.text import first_line
 
 # --- Who asks -------------------------------------------------------------------------------------------------------
 
@@ -187,8 +188,8 @@ def test_an_unknown_kind_of_identity_is_named(account: Account) -> None:
 
 def test_an_error_without_words_has_its_name() -> None:
     """One line in any case."""
-    assert oci_service._first_line(ValueError()) == "ValueError"
-    assert oci_service._first_line(ValueError("a\nb")) == "a"
+    assert first_line(ValueError()) == "ValueError"
+    assert first_line(ValueError("a\nb")) == "a"
 
 
 # --- Clients --------------------------------------------------------------------------------------------------------

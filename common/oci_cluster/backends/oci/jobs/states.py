@@ -23,7 +23,7 @@ from oci_cluster.backends.oci.jobs.requests import (
     TAG_SIZE,
     TAG_STYLE,
 )
-from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
+from oci_cluster.contract.cluster import Cluster, NodeState, Plan, State, limits_of, planned_nodes
 from oci_cluster.contract.files import told_work_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import exit_file, rank_of
@@ -123,11 +123,7 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
     log_group = getattr(getattr(job, "job_log_configuration_details", None), "log_group_id", None)
     return Plan(
         **cluster.head,
-        nodes=(
-            Node("MAIN", 0),
-            *(Node("WORKER", rank) for rank in range(1, workers + 1)),
-            *(Node("PS", rank) for rank in range(workers + 1, workers + servers + 1)),
-        ),
+        nodes=planned_nodes(workers, servers),
         environment=environment,
         settings={},
         limits=limits,
