@@ -68,7 +68,7 @@ class Cluster:
         self._lock = threading.RLock()
         self._cluster: Launched | None = None
         self._running: Running | None = None
-        self._opened: tuple[Backend, Lifecycle] | None = None
+        self._opened: Lifecycle | None = None
         self._connected: Connected | None = None
         self._dask: DaskCluster | None = None
 
@@ -79,7 +79,7 @@ class Cluster:
         The running one comes before the latest. This process does not end it, unless it is told to.
         """
         found = cls("", 0, keep=True, **options)
-        found._cluster = found._open()[1].choose(name)
+        found._cluster = found._open().choose(name)
         found.framework = found._cluster.framework
         return found
 
@@ -109,9 +109,9 @@ class Cluster:
         request, most = asked(self._line, self._settings, place, say), backend.max_workers
         environ = {**os.environ, **{name: text for name, text in place.own.items() if name in os.environ}}
         plan = make_plan(request, environ, root=place.root, cwd=Path.cwd(), max_workers=most, say=say)
-        plan = backend.prepare(placed(plan, backend, lifecycle, say), say)
-        launch = launched(plan, backend, lifecycle, say, is_followed=not self._keep, root=place.root, own=place.own)
+        plan = backend.prepare(placed(plan, lifecycle), say)
         with contextlib.ExitStack() as stack:
+            launch = launched(plan, lifecycle, is_followed=not self._keep, own=place.own)
             cluster, reaper = stack.enter_context(launch)
             say(started(backend, cluster, plan))
             if not self._keep:
@@ -131,12 +131,12 @@ class Cluster:
                 self._connected = None
                 connected.close()
                 connected.backend.close()
-        with self._acting() as (_, lifecycle, cluster):
+        with self._acting() as (lifecycle, cluster):
             lifecycle.stop(cluster, reason="stopped by its program")
         if self._running is not None:
             self._running.wait_until_over()
         if delete:
-            with self._acting() as (_, lifecycle, cluster):
+            with self._acting() as (lifecycle, cluster):
                 lifecycle.stop(cluster, delete=True)
 
     def __enter__(self) -> Self:
@@ -150,7 +150,7 @@ class Cluster:
 
     def scale(self, workers: int | str) -> int:
         """Have so many workers, or ``+1`` and ``-1``; return how many there are then."""
-        with self._acting() as (_, lifecycle, cluster):
+        with self._acting() as (lifecycle, cluster):
             return lifecycle.scale(cluster, str(workers))
 
     def wait_ready(self, timeout: float | None = None) -> Self:
@@ -160,7 +160,7 @@ class Cluster:
         """
         cluster, running = self._launched(), self._running
         if running is None:  # looked at as `launch.sh --detach --wait` does
-            (backend, _), waiter = self._open(), self._watch(timeout, "is not ready")
+            backend, waiter = self._open().backend, self._watch(timeout, "is not ready")
             plan = backend.load(cluster)  # in this thread, which from here on sees what its nodes tell
             is_ready = Follower(backend, cluster, plan, say=self._say, signals=waiter).until_ready() is None
         else:
@@ -195,8 +195,9 @@ class Cluster:
         return code
 
     def _look_until_end(self, cluster: Launched, timeout: float | None) -> None:
-        (backend, lifecycle), waiter = self._open(), self._watch(timeout, "has not ended")
-        for delay in poll_delays(max(backend.poll_s, 1.0), first_s=backend.poll_s):
+        lifecycle, waiter = self._open(), self._watch(timeout, "has not ended")
+        poll_s = lifecycle.backend.poll_s
+        for delay in poll_delays(max(poll_s, 1.0), first_s=poll_s):
             if not lifecycle.is_running(cluster):
                 return
             waiter.wait(delay)
@@ -226,19 +227,19 @@ class Cluster:
 
     def status(self) -> str:
         """Return ``IN_PROGRESS``, ``SUCCEEDED``, ``FAILED`` or ``STOPPED``, or what it waits for in a queue."""
-        with self._acting() as (backend, lifecycle, cluster):
-            return str(overview(backend, cluster, lifecycle.states(cluster))["state"])
+        with self._acting() as (lifecycle, cluster):
+            return str(overview(lifecycle.backend, cluster, lifecycle.states(cluster))["state"])
 
     def details(self) -> dict[str, Any]:
         """Return all that is known of it: what ``status.sh --json`` prints."""
-        with self._acting() as (backend, lifecycle, cluster):
-            return tell(backend, cluster, lifecycle.states(cluster))
+        with self._acting() as (lifecycle, cluster):
+            return tell(lifecycle.backend, cluster, lifecycle.states(cluster))
 
     def logs(self, node: str = "", *, tail: int | None = None) -> str:
         """Return what its nodes, or one *node*, have printed, or the *tail*."""
         out = io.StringIO()
-        with self._acting() as (backend, _, _):
-            self._view(backend, Shown(node, tail), out)
+        with self._acting() as (lifecycle, _):
+            self._view(lifecycle.backend, Shown(node, tail), out)
         return out.getvalue()
 
     def follow(self, node: str = "", *, out: Output | None = None) -> None:
@@ -253,8 +254,8 @@ class Cluster:
     @property
     def outputs(self) -> Path | str:
         """The folder or URL of its files, when it has ended; or empty."""
-        with self._acting() as (backend, _, cluster):
-            found = outputs_of(cluster, backend.load(cluster))
+        with self._acting() as (lifecycle, cluster):
+            found = outputs_of(cluster, lifecycle.backend.load(cluster))
         return Path(found) if found and "://" not in found else found
 
     def url(self, port: str | int = "dashboard", node: str = "MAIN") -> str:
@@ -338,19 +339,18 @@ class Cluster:
         return self._cluster
 
     @contextlib.contextmanager
-    def _acting(self) -> Iterator[tuple[Backend, Lifecycle, Launched]]:
+    def _acting(self) -> Iterator[tuple[Lifecycle, Launched]]:
         """Yield what one thread at a time acts through."""
         cluster = self._launched()
         with self._lock:
-            yield (*self._open(), cluster)
+            yield self._open(), cluster
 
-    def _open(self) -> tuple[Backend, Lifecycle]:
-        """Return a backend of this object's own, and what acts there."""
+    def _open(self) -> Lifecycle:
+        """Return what acts on a backend of this object's own."""
         if self._auth is not None:
             self._auth.settings()  # raises where it has logged out
         if self._opened is None:
-            backend = self._place.open()
-            self._opened = backend, Lifecycle(backend, self._place.root, self._say)
+            self._opened = Lifecycle(self._place.open(), self._place.root, self._say)
         return self._opened
 
 

@@ -22,11 +22,10 @@ from oci_cluster.system.keyboard_interrupt import raise_lost
 
 def chosen(
     line: CommandLine, is_stopped: IsStopped = lambda: False, *, is_looking: bool = False
-) -> tuple[Backend, Lifecycle, Cluster]:
+) -> tuple[Lifecycle, Cluster]:
     """Return the cluster that the command line names, and what acts on it."""
-    backend = opened(line, is_stopped, is_looking=is_looking)
-    lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
-    return backend, lifecycle, lifecycle.choose(line.words[0] if line.words else "")
+    lifecycle = Lifecycle(opened(line, is_stopped, is_looking=is_looking), PROJECT_ROOT, say_to_stderr(program()))
+    return lifecycle, lifecycle.choose(line.words[0] if line.words else "")
 
 
 def opened(line: CommandLine, is_stopped: IsStopped = lambda: False, *, is_looking: bool = False) -> Backend:

@@ -48,9 +48,9 @@ class Lifecycle:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Act for the checkout *root*, which keeps logs and outputs, on *backend*."""
-        self._backend = backend
-        self._root = root
-        self._say = say
+        self.backend = backend
+        self.root = root
+        self.say = say
         self._clock = clock
         self._sleep = sleep
 
@@ -63,36 +63,36 @@ class Lifecycle:
         """
         with self._one_at_a_time():
             self.check_name(plan.name)
-            cluster = Cluster.of(plan, clusters_dir(self._root))
+            cluster = Cluster.of(plan, clusters_dir(self.root))
             _make_directory(cluster, plan.kept)
             try:
-                return self._backend.start(plan, plan.nodes, self._say)
+                return self.backend.start(plan, plan.nodes, self.say)
             except BaseException as error:  # Ctrl-C too: a cluster is started whole, or not at all
                 self._roll_back(cluster, error)
                 raise
 
     def check_name(self, name: str) -> None:
         """Raise where a cluster called *name* runs."""
-        if self._running(self._backend.find(name)):
+        if self._running(self.backend.find(name)):
             raise UsageError(
                 f"a cluster named '{name}' is running; choose another --name, or end it: {self._stop_command(name)}"
             )
 
     def _one_at_a_time(self) -> AbstractContextManager[object]:
-        if not self._backend.is_this_machine:
+        if not self.backend.is_this_machine:
             return contextlib.nullcontext()
-        return locked(clusters_dir(self._root) / ".lock")
+        return locked(clusters_dir(self.root) / ".lock")
 
     def _roll_back(self, cluster: Cluster, error: BaseException) -> None:
         """Remove what has been started of *cluster*, whether the backend answered or not."""
-        if not self._backend.is_free_to_ask:  # else it takes no time that would have to be explained
-            self._say(f"{error}" if isinstance(error, StoppedError) else "the launch failed; ending what was started")
+        if not self.backend.is_free_to_ask:  # else it takes no time that would have to be explained
+            self.say(f"{error}" if isinstance(error, StoppedError) else "the launch failed; ending what was started")
         try:
             self._remove_in_time(cluster)
         except ClusterError as problem:
-            what = "may still be running" + ("" if self._backend.is_this_machine else " and cost money")
+            what = "may still be running" + ("" if self.backend.is_this_machine else " and cost money")
             command = self._stop_command(cluster.name, "--delete")
-            self._say(f"NOT ENDED: {cluster.name} {what} ({problem}); end it: {command}")
+            self.say(f"NOT ENDED: {cluster.name} {what} ({problem}); end it: {command}")
             return
         shutil.rmtree(cluster.directory, ignore_errors=True)
 
@@ -102,17 +102,17 @@ class Lifecycle:
         told, delays = "", poll_delays(5.0, first_s=0.5)
         while True:
             try:
-                return self._backend.remove(cluster, self._say)
+                return self.backend.remove(cluster, self.say)
             except BackendError as problem:
                 if self._clock() + (delay := next(delays)) > deadline:
                     raise
                 if str(problem) != told:
                     told = str(problem)
-                    self._say(f"{told}; trying again")
+                    self.say(f"{told}; trying again")
                 self._sleep(delay)
 
     def _stop_command(self, *words: str) -> str:
-        return stop_command(self._backend, *words)
+        return stop_command(self.backend, *words)
 
     # --- Find ----------------------------------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class Lifecycle:
 
         Of several that had the name it is the one that runs, else the latest.
         """
-        clusters = self._backend.find()
+        clusters = self.backend.find()
         running = self._running(clusters)
         if not name:
             if len(running) == 1:
@@ -138,7 +138,7 @@ class Lifecycle:
 
     def choose_orphan(self, cluster_id: str) -> Cluster:
         """Return the cluster of a killed launcher; a list may have it late."""
-        deadline = self._clock() + (0 if self._backend.is_this_machine else _LISTED_S)
+        deadline = self._clock() + (0 if self.backend.is_this_machine else _LISTED_S)
         delays = poll_delays(5.0, first_s=0.5)
         while True:
             try:
@@ -153,8 +153,8 @@ class Lifecycle:
 
         One that has ended, and still takes machines, is among both: it costs what one costs that runs.
         """
-        clusters = self._backend.find()
-        states = self._backend.states(clusters) if clusters else {}
+        clusters = self.backend.find()
+        states = self.backend.states(clusters) if clusters else {}
 
         def is_meant(nodes: Sequence[NodeState]) -> bool:
             return not any_running(nodes) if ended else any_running(nodes) or any(node.holds for node in nodes)
@@ -167,14 +167,14 @@ class Lifecycle:
 
     def states(self, cluster: Cluster) -> list[NodeState]:
         """Return what the backend says of the nodes of *cluster*."""
-        return self._backend.states([cluster])[cluster.launch_id]
+        return self.backend.states([cluster])[cluster.launch_id]
 
     def is_running(self, cluster: Cluster) -> bool:
         """Return whether any node of *cluster* has not ended."""
         return any_running(self.states(cluster))
 
     def _running(self, clusters: Sequence[Cluster]) -> list[Cluster]:
-        states = self._backend.states(clusters) if clusters else {}
+        states = self.backend.states(clusters) if clusters else {}
         return [cluster for cluster in clusters if any_running(states[cluster.launch_id])]
 
     # --- Scale ---------------------------------------------------------------------------------------------
@@ -186,17 +186,17 @@ class Lifecycle:
         The highest ranks are ended.
         """
         with self._one_at_a_time():
-            plan, states = _scalable(self._backend, cluster)
+            plan, states = _scalable(self.backend, cluster)
             workers = sorted(rank_of(state.node) for state in states if state.is_running and is_worker(state.node))
-            limits = {"minimum": plan.limits.min_workers, "maximum": self._backend.max_workers}
+            limits = {"minimum": plan.limits.min_workers, "maximum": self.backend.max_workers}
             wanted = scaled_workers(text, len(workers), **limits)
             ended = [f"WORKER_{rank}" for rank in workers[wanted:]]
             added = self._resize(cluster, plan, states, wanted - len(workers), ended)
         for name in added:
-            self._say(f"{name} started")
+            self.say(f"{name} started")
         if ended:
-            self._say(f"ending {', '.join(sorted(ended))}")
-            patience_s = self._patience_s(plan.limits) + self._backend.end_timeout_s
+            self.say(f"ending {', '.join(sorted(ended))}")
+            patience_s = self._patience_s(plan.limits) + self.backend.end_timeout_s
             if left := self._wait_for_end(cluster, patience_s, set(ended)):
                 command = self._stop_command(cluster.name)
                 raise BackendError(f"{', '.join(sorted(left))} did not end; end the whole cluster: {command}")
@@ -205,7 +205,7 @@ class Lifecycle:
     def resize(self, cluster: Cluster, count: int, ended: Sequence[str]) -> list[str]:
         """Add *count* workers, have *ended* ones end, wait for nothing; return those added."""
         with self._one_at_a_time():
-            plan, states = _scalable(self._backend, cluster)
+            plan, states = _scalable(self.backend, cluster)
             return self._resize(cluster, plan, states, count, ended)
 
     def _resize(
@@ -214,10 +214,10 @@ class Lifecycle:
         """Add *count* workers under free ranks, and have the *ended* ones end."""
         added = _new_workers(plan, states, count)
         if added:
-            self._backend.start(plan, added, self._say)
+            self.backend.start(plan, added, self.say)
             self._end_if_over(cluster, plan, {node.name for node in added})
         if ended:
-            self._backend.end(cluster, ended)
+            self.backend.end(cluster, ended)
         return [node.name for node in added]
 
     def _end_if_over(self, cluster: Cluster, plan: Plan, added: set[str]) -> None:
@@ -227,7 +227,7 @@ class Lifecycle:
             return
         self._end_by_force(cluster, added, self._patience_s(plan.limits))
         if not others:  # they have been taken away; else who follows the cluster takes all away
-            self._backend.remove(cluster, self._say)
+            self.backend.remove(cluster, self.say)
         raise UsageError(f"{cluster.name} has ended meanwhile; launch it again: scripts/launch.sh")
 
     # --- End -----------------------------------------------------------------------------------------------
@@ -239,10 +239,10 @@ class Lifecycle:
         """
         self._stop_running(cluster, reason)
         if delete:
-            self._backend.remove(cluster, self._say)
+            self.backend.remove(cluster, self.say)
             shutil.rmtree(cluster.directory, ignore_errors=True)
         else:
-            self._backend.finish(cluster, self._say)
+            self.backend.finish(cluster, self.say)
 
     def _stop_running(self, cluster: Cluster, reason: str) -> None:
         """End what runs of *cluster*; by force where its plan is lost."""
@@ -251,41 +251,41 @@ class Lifecycle:
         if not left:
             return
         try:
-            plan = self._backend.load(cluster)
+            plan = self.backend.load(cluster)
         except LostPlanError as error:
-            self._say(f"{error}; ending its nodes")
-            self._end_by_force(cluster, left, self._patience_s(limits_of({}, self._root / "none")))
+            self.say(f"{error}; ending its nodes")
+            self._end_by_force(cluster, left, self._patience_s(limits_of({}, self.root / "none")))
             return
-        self._say(f"stopping {cluster.name}")
-        request_stop(self._backend, cluster, plan, reason)
+        self.say(f"stopping {cluster.name}")
+        request_stop(self.backend, cluster, plan, reason)
         # Who has not started reads no file. What shares its life with one that has, ends in order with it.
         started = {state.id for state in running if not state.is_waiting}
         if waiting := [state.node for state in running if state.is_waiting and state.id not in started]:
-            self._backend.end(cluster, waiting)
+            self.backend.end(cluster, waiting)
         if left := self._wait_for_end(cluster, self._patience_s(plan.limits)):
-            self._say(f"{cluster.name} has not ended by itself; ending its nodes")
+            self.say(f"{cluster.name} has not ended by itself; ending its nodes")
             self._end_by_force(cluster, left, self._patience_s(plan.limits))
 
     def _end_by_force(self, cluster: Cluster, nodes: set[str], patience_s: float) -> None:
         """Have the backend end *nodes* and return when none runs."""
-        deadline = self._clock() + 2 * patience_s + self._backend.end_timeout_s
+        deadline = self._clock() + 2 * patience_s + self.backend.end_timeout_s
         while nodes and self._clock() < deadline:
             # Told again: a node that was just being started may not have been there to be told.
-            self._backend.end(cluster, nodes)
+            self.backend.end(cluster, nodes)
             nodes = self._wait_for_end(cluster, _TELL_AGAIN_S)
         if nodes:
-            self._backend.end(cluster, nodes, at_once=True)
+            self.backend.end(cluster, nodes, at_once=True)
             nodes = self._wait_for_end(cluster, patience_s)
         if nodes:
             names = ", ".join(sorted(nodes))
             raise BackendError(f"{names} of {cluster.name} did not end; try again: {self._stop_command(cluster.name)}")
 
     def _patience_s(self, limits: Limits) -> float:
-        return limits.grace_period_s + self._backend.end_margin_s
+        return limits.grace_period_s + self.backend.end_margin_s
 
     def _wait_for_end(self, cluster: Cluster, patience_s: float, nodes: Collection[str] | None = None) -> set[str]:
         """Wait until *nodes*, or all, have ended; return those that have not."""
-        deadline, delays = self._clock() + patience_s, poll_delays(self._backend.poll_s, first_s=0.05)
+        deadline, delays = self._clock() + patience_s, poll_delays(self.backend.poll_s, first_s=0.05)
         while True:
             running = {state.node for state in self.states(cluster) if state.is_running}
             left = running if nodes is None else running & set(nodes)

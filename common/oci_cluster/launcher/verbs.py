@@ -22,7 +22,7 @@ from oci_cluster.launcher import context
 from oci_cluster.launcher.args.command_line import ONE_BACKEND, CommandLine, read
 from oci_cluster.launcher.context import chosen, given_settings, opened
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.system.console import Say, is_terminal, program, say_to_stderr
+from oci_cluster.system.console import is_terminal, program, say_to_stderr
 from oci_cluster.system.keyboard_interrupt import raise_at
 from oci_cluster.system.screen import screen_of
 
@@ -78,8 +78,8 @@ def _end_with(shell: int) -> None:
 def _status(line: CommandLine) -> int:
     from oci_cluster.launcher.show.report import status_text, tell_and_keep
 
-    backend, lifecycle, cluster = chosen(line, is_looking=True)
-    found = tell_and_keep(backend, cluster, lifecycle.states(cluster))
+    lifecycle, cluster = chosen(line, is_looking=True)
+    found = tell_and_keep(lifecycle.backend, cluster, lifecycle.states(cluster))
     print(json.dumps(found, indent=2) if line.has("--json") else status_text(found, screen_of(sys.stdout, os.environ)))
     return 0
 
@@ -103,19 +103,18 @@ def _logs(line: CommandLine) -> int:
     from oci_cluster.system.process import Signals
 
     lines, follows = line.parsed("--tail", parse_count), line.has("-f", "--follow")
-    backend, _, cluster = chosen(line, is_looking=not follows)
+    lifecycle, cluster = chosen(line, is_looking=not follows)
     shown = Shown(line.value("--node"), lines, follows, is_terminal(sys.stdout, os.environ))
-    with contextlib.closing(backend):
+    with contextlib.closing(lifecycle.backend) as backend:
         signals = Signals(children=False, outlives_terminal=True)
-        view_logs(backend, cluster, shown, out=sys.stdout, signals=signals, say=say_to_stderr(program()))
+        view_logs(backend, cluster, shown, out=sys.stdout, signals=signals, say=lifecycle.say)
     return 0
 
 
 def _stop(line: CommandLine) -> int:
-    say = say_to_stderr(program())
     older_than_s = line.parsed("--older-than", parse_duration) or 0.0
     with contextlib.closing(opened(line)) as backend:
-        lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
+        lifecycle = Lifecycle(backend, PROJECT_ROOT, say_to_stderr(program()))
         if line.has("--ended", "--older-than"):
             clusters = lifecycle.choose_all(ended=line.has("--ended"), older_than_s=older_than_s)
         else:
@@ -124,10 +123,10 @@ def _stop(line: CommandLine) -> int:
         for cluster in clusters:
             with contextlib.suppress(LostPlanError):  # it is ended without
                 backend.load(cluster)  # one that cannot be stopped is told before any is
-        return _stop_each(clusters, lifecycle, say, delete=line.has("--delete"))
+        return _stop_each(clusters, lifecycle, delete=line.has("--delete"))
 
 
-def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, delete: bool) -> int:
+def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, *, delete: bool) -> int:
     """Stop *clusters* one by one; return the exit code of the first that failed."""
     code = 0
     for cluster in clusters:
@@ -136,7 +135,7 @@ def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, d
         except ClusterError as error:
             if len(clusters) == 1:
                 raise
-            say(f"error: {cluster.name}: {error}")
+            lifecycle.say(f"error: {cluster.name}: {error}")
             code = code or error.exit_code
         else:
             print(cluster.name, flush=True)
@@ -144,8 +143,8 @@ def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, say: Say, *, d
 
 
 def _scale(line: CommandLine) -> int:
-    backend, lifecycle, cluster = chosen(line)
-    with contextlib.closing(backend):
+    lifecycle, cluster = chosen(line)
+    with contextlib.closing(lifecycle.backend):
         print(lifecycle.scale(cluster, line.words[1]))
     return 0
 

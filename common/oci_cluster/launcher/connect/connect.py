@@ -32,7 +32,7 @@ from oci_cluster.launcher.context import chosen
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.session import types
 from oci_cluster.launcher.show.report import facts_of
-from oci_cluster.system.console import Say, program, say_to_stderr
+from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
 from oci_cluster.system.listeners import is_of_this_user
 from oci_cluster.system.process import Signals, die_with_parent
@@ -251,35 +251,36 @@ def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None
 
 def connect(line: CommandLine) -> int:
     """Make ports reachable until Ctrl-C or the cluster's end; or name them."""
-    signals, say = Signals(children=False, outlives_terminal=True), say_to_stderr(program())
+    signals = Signals(children=False, outlives_terminal=True)
     # A script that is killed tells nobody: without it, nobody could end this, and what it costs.
     die_with_parent(signal.SIGTERM)
-    backend, lifecycle, cluster = chosen(line, lambda: signals.received is not None)
+    lifecycle, cluster = chosen(line, lambda: signals.received is not None)
+    backend, say = lifecycle.backend, lifecycle.say
     with contextlib.ExitStack() as kept:
         kept.callback(backend.close)
         _stop_if_told(signals)
         plan = backend.load(cluster)
         node = line.value("--node", "MAIN")
         is_session = bool(plan.environment.get(types.SETTING)) and not line.has("--check")
-        _wait_for_start(lifecycle, cluster, node, signals if is_session else None, say)
+        _wait_for_start(lifecycle, cluster, node, signals if is_session else None)
         connected = Connected(backend, cluster, plan, say)
         kept.callback(connected.close)
         private = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="oci-cluster-connect-")))
         if line.has("--python"):
             print("export", *(f"{name}={shlex.quote(text)}" for name, text in connected.client(private).items()))
         else:
-            looks_again = _until_answer(lifecycle, cluster, signals, say)
+            looks_again = _until_answer(lifecycle, cluster, signals)
             _show_ports(line, connected, node, private, looks_again)
         _stop_if_told(signals)
         sys.stdout.flush()
         if line.has("--check") or not (line.has("--python") or connected.connections.has_forwarders):
             return 0
         say("Ctrl-C ends the connection; the cluster goes on")
-        _stay(lifecycle, cluster, signals, say, _LOOK_HERE_S if backend.is_this_machine else _LOOK_S)
+        _stay(lifecycle, cluster, signals, _LOOK_HERE_S if backend.is_this_machine else _LOOK_S)
     return 0
 
 
-def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: Signals | None, say: Say) -> None:
+def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: Signals | None) -> None:
     """Return when *node* runs; without *signals* it must run already."""
     told = ""
     while (state := _running(lifecycle, cluster, node)).is_waiting:
@@ -290,7 +291,7 @@ def _wait_for_start(lifecycle: Lifecycle, cluster: Cluster, node: str, signals: 
         _stop_if_told(signals)
         line = f"waiting for {node} of {cluster.name} to start{why}"
         if line != told:
-            say(line)
+            lifecycle.say(line)
         told = line
         signals.wait(_START_LOOK_S)
 
@@ -305,7 +306,7 @@ def _running(lifecycle: Lifecycle, cluster: Cluster, node: str) -> NodeState:
     return states[node]
 
 
-def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say) -> LooksAgain:
+def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals) -> LooksAgain:
     """Return what waits a moment for a session's server, and says so once."""
     deadline = time.monotonic() + _SERVER_S
     told: list[str] = []
@@ -313,7 +314,7 @@ def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say:
     def look() -> bool:
         if not told:
             told.append(f"waiting for the session of {cluster.name} to answer, for {_SERVER_S:.0f} s")
-            say(told[0])
+            lifecycle.say(told[0])
         signals.wait(_START_LOOK_S)
         _stop_if_told(signals)
         _running(lifecycle, cluster, "MAIN")
@@ -361,7 +362,7 @@ def _stop_if_told(signals: Signals) -> None:
         raise StoppedError("stopped")
 
 
-def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say, look_s: float) -> None:
+def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, look_s: float) -> None:
     """Return at a signal, or when *cluster* has ended."""
     looked_at = time.monotonic()
     while signals.received is None:
@@ -371,7 +372,7 @@ def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, say: Say, lo
         looked_at = time.monotonic()
         try:
             if not lifecycle.is_running(cluster):
-                say(f"{cluster.name} has ended")
+                lifecycle.say(f"{cluster.name} has ended")
                 return
         except ClusterError:  # what does not answer tells nothing
             continue

@@ -67,16 +67,15 @@ def planned(request: Request, backend: Backend, say: Say, problems: list[Problem
     return make_plan(request, os.environ, root=PROJECT_ROOT, cwd=cwd, max_workers=most, say=say, problems=problems)
 
 
-def placed(
-    plan: Plan, backend: Backend, lifecycle: Lifecycle, say: Say, equip: Callable[[str], None] = lambda _: None
-) -> Plan:
-    """Return *plan* with what nodes get on *backend*, checked.
+def placed(plan: Plan, lifecycle: Lifecycle, equip: Callable[[str], None] = lambda _: None) -> Plan:
+    """Return *plan* with what nodes get on the backend, checked.
 
     *equip* is called with the backend's name before more than the standard library is needed.
     """
+    backend = lifecycle.backend
     backend.check(plan)
     equip(backend.name)
-    plan = backend.place(plan, say)
+    plan = backend.place(plan, lifecycle.say)
     if backend.is_free_to_ask:
         lifecycle.check_name(plan.name)
     return plan
@@ -84,14 +83,7 @@ def placed(
 
 @contextlib.contextmanager
 def launched(
-    plan: Plan,
-    backend: Backend,
-    lifecycle: Lifecycle,
-    say: Say,
-    *,
-    is_followed: bool,
-    root: Path = PROJECT_ROOT,
-    own: Mapping[str, str] | None = None,
+    plan: Plan, lifecycle: Lifecycle, *, is_followed: bool, own: Mapping[str, str] | None = None
 ) -> Iterator[tuple[Cluster, Reaper]]:
     """Launch a prepared *plan*; yield the cluster, and the reaper that ends it.
 
@@ -101,16 +93,16 @@ def launched(
     from oci_cluster.launcher.follow.provisioning import bounded
     from oci_cluster.launcher.launch.cluster_reaper import Reaper
 
-    reaper = Reaper(backend.name, plan.cluster_id, root=root, own=own)
+    reaper = Reaper(lifecycle.backend.name, plan.cluster_id, root=lifecycle.root, own=own)
     try:
-        cluster = lifecycle.launch(followed(plan, backend) if is_followed else bounded(plan))
+        cluster = lifecycle.launch(followed(plan, lifecycle.backend) if is_followed else bounded(plan))
     except BaseException:
         reaper.dismiss()
         raise
     try:
         yield cluster, reaper
     except BaseException:
-        say(f"ending {cluster.name}, which nobody can follow")
+        lifecycle.say(f"ending {cluster.name}, which nobody can follow")
         lifecycle.stop(cluster, reason="its launcher cannot follow it")
         reaper.dismiss()
         raise
@@ -136,7 +128,7 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
         plan, is_preview = (plan_of or _plan)(line, backend), line.has("--dry-run")
         if is_preview and not backend.is_this_machine:
             plan = with_placeholder(plan, PROJECT_ROOT, given_settings())
-        plan = placed(plan, backend, lifecycle, say, partial(equip, is_preview=is_preview))
+        plan = placed(plan, lifecycle, partial(equip, is_preview=is_preview))
         if is_preview:
             print(redact(backend.preview(plan, as_json=line.has("--json"))))
             return 0
@@ -147,29 +139,27 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
         # From here on a signal is noted, and what has been started is ended in order. Calls of programs end all the
         # time: their end must not cut every wait short.
         signals = Signals(children=False, outlives_terminal=True)
-        return _run(line, lifecycle, backend, plan, signals, attend=attend)
+        return _run(line, lifecycle, plan, signals, attend)
 
 
-def _run(
-    line: CommandLine, lifecycle: Lifecycle, backend: Backend, plan: Plan, signals: Signals, *, attend: Attend
-) -> int:
+def _run(line: CommandLine, lifecycle: Lifecycle, plan: Plan, signals: Signals, attend: Attend) -> int:
     """Launch *plan*; show it to its end, or detach from it."""
     from oci_cluster.launcher.show.report import tell_and_keep
 
-    say, is_detached = say_to_stderr(program()), line.has("--detach")
-    with launched(plan, backend, lifecycle, say, is_followed=not is_detached) as (cluster, _):
+    is_detached = line.has("--detach")
+    with launched(plan, lifecycle, is_followed=not is_detached) as (cluster, _):
         try:
             if not is_detached:
                 with attend(cluster, plan) as on_ready:
-                    return _follow(backend, cluster, plan, say, signals, on_ready=on_ready)
-            if line.has("--wait") and (failed := _wait(backend, cluster, plan, say, signals)):
+                    return _follow(lifecycle, cluster, plan, signals, on_ready)
+            if line.has("--wait") and (failed := _wait(lifecycle, cluster, plan, signals)):
                 return failed
             if signals.received is not None:
                 lifecycle.stop(cluster)
                 return ExitCode.STOPPED
             told = cluster.name
             if line.has("--json"):
-                told = json.dumps(tell_and_keep(backend, cluster, lifecycle.states(cluster)), indent=2)
+                told = json.dumps(tell_and_keep(lifecycle.backend, cluster, lifecycle.states(cluster)), indent=2)
             print(told, flush=True)
         except BrokenPipeError as error:
             discard(sys.stdout)
@@ -185,13 +175,12 @@ def _plan(line: CommandLine, backend: Backend) -> Plan:
     return plan
 
 
-def _follow(
-    backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals, *, on_ready: Callable[[], None]
-) -> int:
+def _follow(lifecycle: Lifecycle, cluster: Cluster, plan: Plan, signals: Signals, on_ready: Callable[[], None]) -> int:
     """Show *cluster* to its end; return its exit code."""
     from oci_cluster.launcher.follow.follow import Follower
     from oci_cluster.launcher.show.logs import MergedLogs
 
+    backend, say = lifecycle.backend, lifecycle.say
     say(started(backend, cluster, plan))
     copy = backend.logs(cluster, cluster.directory / "logs", follow=True)
 
@@ -204,10 +193,10 @@ def _follow(
     return Follower(backend, cluster, plan, say=say, signals=signals, on_ready=on_ready).run(merged, copy)
 
 
-def _wait(backend: Backend, cluster: Cluster, plan: Plan, say: Say, signals: Signals) -> int:
+def _wait(lifecycle: Lifecycle, cluster: Cluster, plan: Plan, signals: Signals) -> int:
     """Return 0 when *cluster* is ready; its exit code where it ended instead."""
     from oci_cluster.launcher.follow.follow import Follower
 
-    follower = Follower(backend, cluster, plan, say=say, signals=signals)
+    follower = Follower(lifecycle.backend, cluster, plan, say=lifecycle.say, signals=signals)
     code = follower.until_ready()
     return 0 if code is None else follower.conclude(code)

@@ -265,15 +265,16 @@ def cluster_variables(line: CommandLine, kind: Kind) -> dict[str, str]:
         cluster = lifecycle.choose(line.value("--in"))
         plan = backend.load(cluster)
         if kind.attaches_to == "dask":
-            return _client_of(backend, lifecycle, cluster, plan)
+            return _client_of(lifecycle, cluster, plan)
         place = _outputs(cluster, plan, is_running=lifecycle.is_running(cluster))
     say(f"showing {place}")
     line.given["--backend"] = ["local"]
     return {"IN_OUTPUTS": place}
 
 
-def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: Plan) -> dict[str, str]:
+def _client_of(lifecycle: Lifecycle, cluster: Cluster, plan: Plan) -> dict[str, str]:
     """Return what a Client() of Dask needs on another node to reach *cluster*."""
+    backend = lifecycle.backend
     are_here = all(node.address.startswith("127.") for node in plan.nodes)  # processes of this machine
     if not (backend.is_this_machine and backend.is_free_to_ask and are_here):
         raise UsageError(
@@ -287,7 +288,7 @@ def _client_of(backend: Backend, lifecycle: Lifecycle, cluster: Cluster, plan: P
         )
     if not lifecycle.is_running(cluster):
         raise UsageError(f"--in {cluster.name}: it has ended; list.sh shows the clusters that run")
-    with contextlib.closing(Connected(backend, cluster, plan, say_to_stderr(program()))) as connected:
+    with contextlib.closing(Connected(backend, cluster, plan, lifecycle.say)) as connected:
         host, port = connected.connections.reach("MAIN", plan.limits.ports["DASHBOARD_PORT"])
         target = cluster.directory / "client"
         target.mkdir(mode=0o700, exist_ok=True)
