@@ -11,7 +11,7 @@ from enum import Enum
 from oci_cluster.ads_migration.fields import Field
 from oci_cluster.contract.settings import ads_names
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, SETTINGS
-from oci_cluster.system.secret_values import is_secret
+from oci_cluster.system.secret_values import secret_in
 from oci_cluster.system.text import printable
 
 # In ADS's work dir: old clusters are deleted by the bucket's rule, and what ADS has left is not below it.
@@ -154,7 +154,7 @@ def _why_not_set(name: str, text: str) -> str:
     """Return why *text* cannot be the setting *name*; empty where it can."""
     if not text.isprintable():
         return f"{name} is one line of text"
-    if is_secret(name, text):
+    if secret_in(name, text):
         return f"it holds a password or a token, and {name} would be seen by everybody who may read the Job"
     try:
         if name in SETTINGS:
@@ -168,7 +168,7 @@ def _why_no_variable(name: str, text: str) -> str:
     """Return why the launch does not take the variable; empty where it does."""
     if not _VARIABLE.fullmatch(name):
         return "a variable's name has letters, digits and _ alone"
-    if is_secret(name, text):
+    if secret_in(name, text):
         return "a secret stands in no command and no Job; name it in VAULT_SECRETS, by its OCID in OCI Vault"
     if name in DECIDED or name == "RANK":
         return "the launch decides it for each node"

@@ -28,16 +28,20 @@ _PASSWORDS = {
 _ANYWHERE = {*_PASSWORDS, "TOKEN", "KEY", "KEYS", "APIKEY", "APIKEYS", "PRIVATE", "WEBHOOK", "WEBHOOKS"}
 _LAST = {
     *("PASS", "PW", "PAT", "PATS", "DSN", "SAS", "JWT", "JWTS", "OTP", "BEARER", "COOKIE", "COOKIES"),
-    *("AUTHORIZATION", "CONNSTR"),
+    *("AUTHORIZATION", "CONNSTR", "MNEMONIC", "MNEMONICS"),
 }
+# Last, and of random letters: SALT=mD9f3kQ7 is one, SIGNATURE=serving_default and TOKENS=300B are none.
+_RANDOM = {"HMAC", "PEPPER", "SALT", "SIGNATURE", "SK", "TOKENS", "SESSION ID"}
 _IN_A_ROW = {
-    *(("ACCESS", "TOKENS"), ("API", "TOKENS"), ("AUTH", "TOKENS"), ("BEARER", "TOKENS"), ("REFRESH", "TOKENS")),
     *(("CONNECTION", "STRING"), ("CONNECTION", "STRINGS"), ("CONN", "STRING"), ("CONN", "STR")),
-    *(("AUTH", "CONFIG"), ("AUTH", "HEADER")),
+    *(("AUTH", "CONFIG"), ("AUTH", "HEADER"), ("SEED", "PHRASE"), ("RECOVERY", "PHRASE")),
 }
+# What is about a secret: TOKEN_FILE=keys/me.txt, SECRET_NAME=mine.
+_ABOUT = {"DIR", "FILE", "LENGTH", "NAME", "PATH", "SIZE", "TTL", "TYPE"}
 # Written without a blank: SSHPASS, OPENAIAPIKEY.
 _END = re.compile(
-    r".+(PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PW|TOKEN|SECRET|CREDENTIALS)|.*(API|ACCESS|SECRET|PRIVATE)KEY"
+    r".+(PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PW|TOKEN|SECRET|CREDENTIALS)"
+    r"|.*(ACCESS|ACCOUNT|API|PRIVATE|SECRET)KEY|.*SESS(ION)?ID"
 )
 _OTHER_WORDS = {
     *("BYPASS", "COMPASS", "ENCOMPASS", "OVERPASS", "SURPASS", "TRESPASS", "UNDERPASS", "OLDPWD"),
@@ -45,7 +49,8 @@ _OTHER_WORDS = {
 }
 # Other keys may be those of a table: SORT_KEY=label.
 _OF_DOORS = {
-    *("ACCESS", "ACCOUNT", "API", "AUTH", "ENCRYPTION", "LICENSE", "MASTER", "PRIVATE", "SECRET", "SIGNING", "SSH"),
+    *("ACCESS", "ACCOUNT", "API", "AUTH", "BEARER", "ENCRYPTION", "LICENSE", "MASTER", "PRIVATE", "REFRESH", "SECRET"),
+    *("SIGNING", "SSH"),
 }
 # What a model's tokens are called.
 _OF_MODELS = {
@@ -57,26 +62,28 @@ _NOTHING = re.compile(r"(?i)|[01]|true|false|yes|no|on|off|none|null|\*\*\*")
 # An OCID names something, and opens nothing.
 _OCID = re.compile(r"(?:[A-Za-z_]\w*=)?ocid1(?:\.[a-z0-9-]*){3,5}")
 _NUMBER = re.compile(r"[+-]?[0-9]{1,4}(\.[0-9]*)?")
-_PATH = re.compile(r"(~|\.{0,2})/[\w./ -]*\.\w{1,6}|(~|\.{0,2})/[\w./-]+/")
-_FIELD = re.compile(r"[a-z][a-z_., -]{0,40}")
+_COUNT = re.compile(r"(?i)[0-9][0-9_]*(\.[0-9]*)?(e[0-9]+)?[KMBT]?")
+_PATH = re.compile(r"(~|\.{0,2})/[\w./ -]*\.\w{1,6}|(~|\.{0,2})/[\w./-]+/|(~|\.{0,2})(/[a-z._-]+){2,}")
+_FIELD = re.compile(r"[a-z][a-z_., -]{0,40}|(?i:hs|rs|sha|md)-?[0-9]{1,3}")
+_REFERENCE = re.compile(rf"{_FIELD.pattern}|[0-9]+|\S*[./]\S*")
 
 # A JSON web token, an authorization's, those of OpenAI's kind, and a line of .netrc.
 _FORMS = re.compile(
-    r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.|(?i:\bauthorization\s*[:=]\s*\S)|(?i:\bbearer)\s+(?=\S*[0-9])[\w.~+/=-]{12,}"
+    r"\beyJ[\w-]{8,}\.eyJ[\w-]{8,}\.|(?i:\bauthorization\s*[:=]\s*\S)"
+    r"|(?i:\bbearer|\btoken)\s+(?=\S*[0-9])[\w.~+/=-]{12,}"
     r"|(?i:\bbasic)\s+(?=\S*[0-9])[A-Za-z0-9+/]{12,}={0,2}(?!\S)|\bsk-[\w-]{20,}"
     r"|\bmachine\s+\S+\s+login\s+\S+\s+password\s"
+    r"|://hooks\.slack\.com/\w+/T|://discord(app)?\.com/api/webhooks/[0-9]"
+    # user:password@host; an image, a version and an address of mail are none
+    r"|(?<![\w/:.@+-])(?!(?:mailto|e?mail):)[\w.+-]+:[^\s:/@,;\"'{}]+@"
+    r"(?:([0-9]+\.){3}[0-9]|(?!sha[0-9]|v[0-9]|(?:main|master|latest|HEAD)\b)[A-Za-z])"
 )
 # name=value, name: value, "name": "value"
 _ASSIGNED = re.compile(
     r"""(?<![\w/.-])["']?(?P<name>[A-Za-z][\w.-]{1,60})["']?\s*[:=]\s*["']?(?P<value>[^\s"',;&}]+)"""
 )
 # --name value, in a text of options
-_OPTION = re.compile(r"(?<!\S)--?(?P<name>[A-Za-z][\w.-]{1,60})\s+(?P<value>[^\s-]\S*)")
-
-
-def is_secret(name: str, text: str) -> bool:
-    """Return whether the variable *name* with the value *text* is one to keep."""
-    return bool(secret_in(name, text))
+_OPTION = re.compile(r"(?<![^\s=])--?(?P<name>[A-Za-z][\w.-]{1,60})\s+(?P<value>[^\s-]\S*)")
 
 
 def secret_in(name: str, text: str) -> str:
@@ -94,21 +101,24 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 
 def is_name_of_secret(name: str, text: str) -> bool:
     """Return whether *name* is that of a secret, and *text* may be one."""
-    words = _WORD.findall(name)
-    upper = [word.upper() for word in words]
+    upper = [word.upper() for word in _WORD.findall(name.rstrip("_0123456789"))]
     if not upper or name in _NO_SECRETS or _NOTHING.fullmatch(text) or _PATH.fullmatch(text):
         return False
-    if all(map(_OCID.fullmatch, text.split())):
+    before, last = ["", *upper][-2:]
+    if all(map(_OCID.fullmatch, text.split())) or (last in _ABOUT and _REFERENCE.fullmatch(text)):
         return False
     joined = any(_END.fullmatch(word) and word not in _OTHER_WORDS for word in upper)
-    if joined or _PASSWORDS & {*upper}:
+    if joined or _PASSWORDS & {*upper} or (last == "PIN" and re.fullmatch("[0-9]{4,12}", text)):
         return True
-    is_last = upper[-1] in _LAST or (upper[-1] == "PWD" and len(upper) > 1)
-    is_last = is_last or (upper[-1] in {"AUTH", "OAUTH"} and not _FIELD.fullmatch(text))  # AUTH=basic is a way
+    is_field, is_last = bool(_FIELD.fullmatch(text)), last in _LAST or (last == "PWD" and len(upper) > 1)
+    is_last = is_last or (last in {"AUTH", "OAUTH"} and not is_field)  # AUTH=basic is a way
+    if last in _RANDOM or f"{before} {last}" in _RANDOM:
+        is_last = before in _OF_DOORS or not (is_field or before in _OF_MODELS)
     is_named = is_last or any(
         _is_about_a_secret(before, word, text) for before, word in itertools.pairwise(["", *upper])
     )
-    return is_named and not _NUMBER.fullmatch(text)
+    number = _NUMBER if last in _ANYWHERE | _LAST | _RANDOM - {"TOKENS"} else _COUNT
+    return is_named and not number.fullmatch(text)
 
 
 def _is_about_a_secret(before: str, word: str, text: str) -> bool:
@@ -185,7 +195,7 @@ _KEYS = (
     (
         "a token",
         re.compile(
-            rb"\b(AIza[\w-]{35}|ya29\.[\w-]{20}|npm_[A-Za-z0-9]{36}|pypi-AgEI[\w-]{40}|[rs]k_live_[A-Za-z0-9]{20}"
+            rb"\b(AIza[\w-]{35}|ya29\.[\w-]{20}|npm_[A-Za-z0-9]{36}|pypi-AgEI[\w-]{40}|[rs]k_(live|test)_[A-Za-z0-9]{20}"
             rb"|SG\.[\w-]{22}\.[\w-]{43}|dop_v1_[0-9a-f]{64}|hvs\.[\w-]{20})"
         ),
     ),

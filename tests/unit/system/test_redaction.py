@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from oci_cluster.system.redaction import RedactingFormatter, redact
-from oci_cluster.system.secret_values import is_secret, without_secrets
+from oci_cluster.system.secret_values import secret_in, without_secrets
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_url_is_told_without_what_opens_it(text: str, shown: str) -> None:
     """The rest stays: it is what an error is about."""
     assert redact(text) == shown
     assert redact(shown) == shown
-    assert is_secret("WHERE", text)
+    assert secret_in("WHERE", text)
     assert without_secrets({"WHERE": text}) == {"WHERE": shown}
 
 

@@ -130,9 +130,10 @@ def _check(read: SettingsReader, plan: Plan, found: Mapping[str, Any]) -> None:
     patch = found["patch"]
     if patch and not Path(patch).expanduser().is_file():
         read.complain("POD_PATCH", f"POD_PATCH: there is no file '{patch}'")
-    own = {"LAUNCH_KEY", *plan.settings}
-    for name, text in plan.environment.items():
-        if name not in {*own, *plan.plain} and (secret := secret_in(name, text)):
+    shown = {name: text for name, text in plan.environment.items() if name not in plan.settings}
+    shown |= {name: plan.settings.get(name, "") for name in ("ANNOTATIONS", "LABELS")} | {"CODE_URI": plan.code_uri}
+    for name, text in shown.items():
+        if name not in plan.plain and (secret := secret_in(name, text)):
             read.complain(
                 "",
                 f"{secret} looks like a secret, and all who may look at Jobs would see it: put it into a Secret "

@@ -13,6 +13,7 @@ import jinja2
 import pytest
 import yaml
 from kube import schemas
+from secret_rows import PLAIN, SECRETS
 from unit.backends.kubernetes_place import KubernetesPlace
 
 from oci_cluster.backends.kubernetes import backend
@@ -285,13 +286,24 @@ def test_what_is_wrong_is_told(place: KubernetesPlace, settings: dict[str, str],
 
 
 def test_a_secret_is_no_variable_of_a_job(place: KubernetesPlace) -> None:
-    """All who may look at Jobs would see it; the way out is named, and the value is not."""
+    """All who may look at Jobs would see it; the way out is named, the value is not, and what is none is sent."""
     plan = place.plan("mine", 2)
-    plan.environment["WANDB_API_KEY"] = "hidden-value"  # type: ignore[index]
-    with pytest.raises(SettingsError, match="ENV_SECRETS") as raised:
-        place.backend.check(plan)
-    assert "hidden-value" not in str(raised.value)
-    place.backend.check(replace(plan, plain=frozenset({"WANDB_API_KEY"})))
+    for name, text in SECRETS:
+        guarded = replace(plan, environment={**plan.environment, name: text})
+        with pytest.raises(SettingsError, match=rf"{name} looks like a secret.*ENV_SECRETS=.*--env-plain") as raised:
+            place.backend.check(guarded)
+        assert "hunter2" not in str(raised.value)
+        place.backend.check(replace(guarded, plain=frozenset({name})))
+    for name, text in PLAIN:
+        place.backend.check(replace(plan, environment={**plan.environment, name: text}))
+
+
+def test_code_by_a_url_with_a_password_is_no_variable_of_a_job(place: KubernetesPlace) -> None:
+    """As on OCI: the pods' template would have it."""
+    for code_uri in ("git+https://hunter2@host/r@main", "https://me:hunter2@host/x.tar.gz#sha256=00"):
+        with pytest.raises(SettingsError, match="CODE_URI looks like a secret") as raised:
+            place.backend.check(replace(place.plan("mine", 2), code_uri=code_uri))
+        assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
