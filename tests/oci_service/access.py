@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -53,9 +53,17 @@ class Access(Rights):
         identity: Has them.
         shelves: All resources that have an OCID.
         buckets: Those of Object Storage, by name.
+        flipped: The control of that name.
     """
 
-    def __init__(self, identity: Identity, shelves: Iterable[Shelf], buckets: Mapping[str, Bucket]) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        shelves: Iterable[Shelf],
+        buckets: Mapping[str, Bucket],
+        flipped: Callable[[], Collection[str]] = tuple,
+    ) -> None:
+        self._flipped = flipped
         self._identity = identity
         self._shelves = {shelf.kind: shelf for shelf in shelves}
         self._buckets = buckets
@@ -222,8 +230,13 @@ class Access(Rights):
 
     def _for_run(self, request: Request) -> Iterator[Need]:
         body = request.json()
+        job = self._found(str(body.get("jobId"))) or {}
         yield from self._for_places(body)
-        yield from self._for_places(self._found(str(body.get("jobId"))) or {})
+        yield from self._for_places(job)
+        log = logging_of(job, body)
+        if log.get("enableAutoLogCreation") and "log-maker" in self._flipped():
+            group = self._shelves["loggroup"].get(log["logGroupId"])
+            yield Need(("LOG_GROUP_CREATE",), self._home(group), _about("loggroup", group))
 
     def _for_places(self, body: JSON) -> Iterator[Need]:
         for subnet in self._named(body, "subnetId"):
@@ -263,8 +276,8 @@ class Access(Rights):
     def may_log(self, run: JSON, job: JSON, log_group: str) -> bool:
         """Return whether a run may write to a log of *log_group*, and have it made where the service makes it."""
         group = self._shelves["loggroup"].get(log_group)
-        wanted = merged(job.get("jobLogConfigurationDetails"), run.get("jobLogConfigurationOverrideDetails"))
-        permissions = ["LOG_GROUP_CREATE", "LOG_CONTENT_PUSH"][0 if wanted.get("enableAutoLogCreation") else 1 :]
+        is_maker = logging_of(job, run).get("enableAutoLogCreation") and "log-maker" not in self._flipped()
+        permissions = ["LOG_GROUP_CREATE", "LOG_CONTENT_PUSH"][0 if is_maker else 1 :]
         return all(self._may(run, "write_log", permission, group, "loggroup") for permission in permissions)
 
     def _may(self, run: JSON, operation: str, permission: str, resource: JSON, kind: str) -> bool:
@@ -289,6 +302,11 @@ class Access(Rights):
         if found is None:
             fields = {"displayName": name, "lifecycleState": "AVAILABLE", "imageCount": 0, "isPublic": False}
             self._shelves["containerrepo"].add(compartmentId=home, **fields)
+
+
+def logging_of(job: JSON, run: JSON) -> JSON:
+    """Return what a run of *job* is to log, and where."""
+    return merged(job.get("jobLogConfigurationDetails"), run.get("jobLogConfigurationOverrideDetails"))
 
 
 def run_principal(run: JSON) -> Principal:

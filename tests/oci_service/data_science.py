@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from oci_service import asked, models
+from oci_service.access import logging_of
 from oci_service.faults import Controls
 from oci_service.lateness import ACCEPTED, Lateness
 from oci_service.logs import Logs
@@ -239,9 +240,8 @@ class DataScience:
             shapes = [(part or {}).get("shapeName") for part in (infrastructure, *parts)]
             self._check_limit({shape for shape in shapes if shape}, nodes)
             name = body.get("displayName") or f"{job['displayName']}-run-{now()}"
-            log = self._log(
-                merged(job.get("jobLogConfigurationDetails"), body.get("jobLogConfigurationOverrideDetails")), name
-            )
+            logging = logging_of(job, body)
+            log = self._log(logging, name)
             multi = [{"name": group.name, "lifecycleState": "CREATING"} for group in groups] if node else None
             run = self.runs.add(
                 **{**body, "displayName": name},
@@ -254,6 +254,9 @@ class DataScience:
                 lifecycleState="ACCEPTED",
                 lifecycleDetails=ACCEPTED,
             )
+            if log and logging.get("enableAutoLogCreation"):
+                by = request.principal.id if "log-maker" in self._controls.flipped else run["id"]
+                self._logs.logs.touch(self._logs.logs.get(log[1]), definedTags={"Oracle-Tags": {"CreatedBy": by}})
             minutes = groups[0].configuration.get("maximumRuntimeInMinutes")
             ordinal = sum(other["jobId"] == job["id"] for other in self.runs.all())
             in_order = node.get("startupOrder") == "IN_ORDER"

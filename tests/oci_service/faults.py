@@ -28,7 +28,7 @@ FLIPS = {
     *("job-active", "list-order", "errors-invalid", "storage-bounds", "flex-config", "token-body", "errors-cancel"),
     *("environment-together", "delete-at-once", "deleted-listed", "image-arguments", "principal-files"),
     *("exit-no-program", "details-image", "details-runtime", "groups-file", "groups-order", "groups-end"),
-    *("groups-states", "groups-details", "shapes-table", "log-search-or", "log-id"),
+    *("groups-states", "groups-details", "shapes-table", "log-search-or", "log-id", "log-maker"),
 }
 
 

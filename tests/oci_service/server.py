@@ -137,7 +137,8 @@ class Service:
         science._projects.remove(science.project)
         there = [science._projects, science.jobs, science.runs, science._requests, self.logs.groups, self.logs.logs]
         there += [self.vault.secrets, self.bastions.bastions, self.bastions.sessions, *self.room.shelves]
-        self.access = Access(self.tenancy.identity, [*self.tenancy.shelves, *there], self.objects.buckets)
+        shelves = [*self.tenancy.shelves, *there]
+        self.access = Access(self.tenancy.identity, shelves, self.objects.buckets, lambda: self.controls.flipped)
         self.runner.rights = self.access
 
     def _check_table(self, access: Access) -> None:

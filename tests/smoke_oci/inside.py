@@ -84,6 +84,7 @@ def report():
 
 
 def wait():
+    print("smoke waits", flush=True)
     signal.signal(signal.SIGTERM, on_term)
     stay(480)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import time
 from typing import Any
@@ -35,9 +36,9 @@ def one(tenancy: Tenancy, findings: Findings) -> None:
             jobEnvironmentConfigurationDetails=tenancy.command("/no/such/program"),
         ),
         "no-image": tenancy.body("no-image", "report", jobEnvironmentConfigurationDetails=no_image),
-        "long": tenancy.body("long", "wait", jobConfigurationDetails={"maximumRuntimeInMinutes": 1}),
     }
     runs = {name: tenancy.create_run(tenancy.create_job(body).data.id).data.id for name, body in bodies.items()}
+    runs["long"] = _long(tenancy, findings)
     _canceled(tenancy, findings, runs["wait"])
     _reported(tenancy, findings, runs["report"], words)
     for guess, name, text in (
@@ -50,6 +51,44 @@ def one(tenancy: Tenancy, findings: Findings) -> None:
         is_right = run.data.lifecycle_state == "FAILED" and text in details if run else None
         evidence = details or "the run did not end in time"
         findings.note(guess, is_right=is_right, evidence=evidence, request_id=request_id(run) if run else "")
+    if "log-maker" not in findings.found:
+        _who_made_the_log(tenancy, findings, runs["long"])
+
+
+def _long(tenancy: Tenancy, findings: Findings) -> str:
+    """Start the run that takes too long, with a log that nobody has made; without one where that is refused."""
+    limit = {"jobConfigurationDetails": {"maximumRuntimeInMinutes": 1}}
+    if group := tenancy.settings["log_group"]:
+        logs = {"enableLogging": True, "enableAutoLogCreation": True, "logGroupId": group, "logId": None}
+        try:
+            job = tenancy.create_job(tenancy.body("logged", "wait", jobLogConfigurationDetails=logs, **limit))
+            return str(tenancy.create_run(job.data.id).data.id)
+        except Refused as refused:
+            # A refusal of another kind says nothing of who may make logs.
+            is_right = False if refused.status in {401, 403, 404} else None
+            evidence = f"refused to who launches: {refused.status} {refused.code}"
+            findings.note("log-maker", is_right=is_right, evidence=evidence, request_id=refused.request_id)
+    else:
+        findings.note("log-maker", is_right=None, evidence="LOG_GROUP_OCID is not set")
+    return str(tenancy.create_run(tenancy.create_job(tenancy.body("long", "wait", **limit)).data.id).data.id)
+
+
+def _who_made_the_log(tenancy: Tenancy, findings: Findings, run: str) -> None:
+    """Read it from the tag that tenancies give to all that is made; remove the log, where we may."""
+    details = tenancy.run(run).data.log_details
+    logging = tenancy.service.log_groups
+    try:
+        log = tenancy.ask("look at the log", logging.get_log, details.log_group_id, details.log_id)
+    except Refused as refused:
+        evidence = f"the run was accepted, and its log is not seen: {refused.status} {refused.code}"
+        findings.note("log-maker", is_right=None, evidence=evidence, request_id=refused.request_id)
+        return
+    by = (log.data.defined_tags or {}).get("Oracle-Tags", {}).get("CreatedBy", "")
+    is_right = run in by if by else None
+    evidence = f"the log was made by {by}" if by else "the log has no tag Oracle-Tags.CreatedBy"
+    findings.note("log-maker", is_right=is_right, evidence=evidence, request_id=request_id(log))
+    with contextlib.suppress(Refused):
+        tenancy.ask("delete the log", logging.delete_log, details.log_group_id, details.log_id)
 
 
 def _canceled(tenancy: Tenancy, findings: Findings, run: str) -> None:

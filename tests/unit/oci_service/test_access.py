@@ -38,7 +38,8 @@ class Place:
         bucket.objects["team-a/old"] = None  # type: ignore[assignment] # its name alone counts
         people = [identity.compartments, identity.users, identity.groups]
         shelves = [*people, identity.dynamic_groups, identity.policies, self.groups, self.repositories]
-        self.access = Access(identity, shelves, {"clusters": bucket})
+        self.flipped: list[str] = []
+        self.access = Access(identity, shelves, {"clusters": bucket}, lambda: self.flipped)
 
     def request(self, compartment: str, *, body: Any = None, query: Any = None, **names: str) -> Request:
         where = {"compartmentId": compartment} if compartment else {}
@@ -249,6 +250,29 @@ def test_a_log_that_the_service_makes_needs_more_than_one_that_is_there(place: P
     place.allow("allow dynamic-group runs to manage log-groups in compartment c")
     assert place.access.may_log(run, made, place.log_group)
     assert not place.access.may_log({**run, "compartmentId": place.c}, made, place.log_group)
+
+
+def test_a_log_may_be_made_for_who_launches(place: Place) -> None:
+    """As the documentation of ADS has it; a log that is there needs nothing more."""
+    run = {"id": "ocid1.datasciencejobrun.x", "compartmentId": place.a}
+    place.make("create_dynamic_group", name="runs", matchingRule=RULE.format(compartment=place.a))
+    place.allow(
+        "allow dynamic-group runs to use log-content in compartment c",
+        "allow group people to manage data-science-family in tenancy",
+        "allow group people to read log-groups in compartment c",
+    )
+    logs = {"enableLogging": True, "logGroupId": place.log_group}
+    made = {"jobLogConfigurationOverrideDetails": {**logs, "enableAutoLogCreation": True}}
+    place.flipped.append("log-maker")
+    assert place.access.may_log({**run, **made}, {}, place.log_group)
+    assert not place.may(place.ada, "data_science.create_job_run", place.a, body=made)
+    assert place.may(
+        place.ada, "data_science.create_job_run", place.a, body={"jobLogConfigurationOverrideDetails": logs}
+    )
+    place.allow("allow group people to manage log-groups in compartment c")
+    assert place.may(place.ada, "data_science.create_job_run", place.a, body=made)
+    place.flipped.clear()
+    assert not place.access.may_log({**run, **made}, {}, place.log_group)
 
 
 def test_a_push_creates_where_nothing_is_in_the_root_compartment(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 from oci_service import access as rights
 from oci_service.access import Need, run_principal
 from oci_service.resources import Principal
+from unit.backends.oci.scientist import Scientist
 from unit.backends.oci.stand_in import ELSEWHERE, StandIn
 
 from oci_cluster.backends.findings import Checked, Verdict
@@ -187,7 +189,9 @@ SCENES: dict[str, Scene] = {
 
 
 @pytest.mark.parametrize("name", SCENES)
-def test_setup_makes_what_is_needed_and_no_more(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_setup_makes_what_is_needed_and_no_more(
+    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, clock: Any, name: str
+) -> None:
     region = ELSEWHERE if name == "not in the home region" else "us-ashburn-1"
     monkeypatch.setattr(rights, "STORAGE", Principal("service", f"objectstorage-{region}", ""))
     SCENES[name](stand_in)
@@ -199,6 +203,10 @@ def test_setup_makes_what_is_needed_and_no_more(stand_in: StandIn, monkeypatch: 
     assert stand_in.changes()[before:] == []
     assert_rights(stand_in)
     assert_checked(stand_in)
+    scientist = Scientist(stand_in, people_of(stand_in), a_project(stand_in), monkeypatch, clock)
+    for flipped in ([], ["log-maker"]):  # whoever it is that makes logs: there is one
+        stand_in.service.controls.set({"flipped": flipped})
+        assert scientist.launch(3) == 0
     if name == "a policy of somebody with a date":
         (policy,) = [one for one in stand_in.identity.policies.all() if one["name"] == "clusters"]
         assert (policy["versionDate"], policy["statements"][0]) == (
@@ -220,16 +228,38 @@ def a_project(stand_in: StandIn) -> str:
     return str(stand_in.service.science._projects.add(**fields)["id"])
 
 
+# Of what a launch does without: old clusters are deleted, people push images, and look at logs later.
+NOT_OF_A_LAUNCH = {
+    "objectstorage-us-ashburn-1 to manage object-family",
+    "data-scientists to inspect objects",
+    "data-scientists to read log-content",
+    "data-scientists to manage repos",
+}
+
+
+def test_a_scientist_needs_each_statement(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, clock: Any) -> None:
+    """But for some that other verbs need, a launch fails without it."""
+    shown = stand_in.setup("--apply")
+    stand_in.settings.update(line.split("=") for line in shown if line.startswith("LOG_"))
+    scientist = Scientist(stand_in, people_of(stand_in), a_project(stand_in), monkeypatch, clock)
+    (policy,) = [one for one in stand_in.identity.policies.all() if one["name"] == "clusters"]
+    every, works_without = policy["statements"], set()
+    for missing in every:
+        stand_in.identity.policies.touch(policy, statements=[one for one in every if one != missing])
+        stand_in.identity._read(stand_in.identity.policies, policy)
+        with contextlib.suppress(ClusterError):
+            if scientist.launch(3) == 0:
+                works_without.add(missing.partition(" in ")[0].partition(" ")[2].partition(" ")[2])
+    assert works_without == NOT_OF_A_LAUNCH
+
+
 # --- Rights, as the stand-in judges them
 
 
 def assert_rights(stand_in: StandIn) -> None:
     """People and nodes may do what a launch does, and nothing else: of others, or to what is theirs."""
     settings = stand_in.settings
-    group = settings.get("PEOPLE_GROUP", "data-scientists").rpartition("/")[2].lower()
-    every = [*stand_in.identity.groups.all(), *stand_in.identity.domains.groups.all()]
-    (own,) = [one["id"] for one in every if (one.get("name") or one["displayName"]).lower() == group]
-    people = stand_in.user(own)
+    people = stand_in.user(people_of(stand_in))
     nodes = run_principal({"id": "ocid1.datasciencejobrun.oc1.iad.r", "compartmentId": stand_in.jobs})
     places, bucket, home = wanted(stand_in)
     below = "team-a/work" if settings["WORK_DIR"].endswith("/team-a/work") else ""
@@ -268,6 +298,14 @@ def assert_rights(stand_in: StandIn) -> None:
         for who in (people, nodes):
             assert not [one for one in never.split() if may(stand_in, who, one, where, {})]
         assert not may(stand_in, nodes, "DATA_SCIENCE_JOB_RUN_CREATE", where, {})
+
+
+def people_of(stand_in: StandIn) -> str:
+    """Return the OCID of the group of those who launch."""
+    group = stand_in.settings.get("PEOPLE_GROUP", "data-scientists").rpartition("/")[2].lower()
+    every = [*stand_in.identity.groups.all(), *stand_in.identity.domains.groups.all()]
+    (own,) = [one["id"] for one in every if (one.get("name") or one["displayName"]).lower() == group]
+    return str(own)
 
 
 def wanted(stand_in: StandIn) -> tuple[dict[str, str], str, str]:
