@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import socket
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from harness import Launch, Project, wait_until
 from oci_cloud import Cloud
+from oci_user import User
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.signing import derived_key
@@ -162,6 +167,28 @@ def test_who_writes_to_the_work_dir_stops_no_cluster(shared: Shared) -> None:
     shared.ends()
 
 
+def test_who_writes_to_the_work_dir_holds_nobody_up(shared: Shared) -> None:
+    """Pipes, devices and files without an end in the place of files: all look, `list.sh` too, and TERM ends it."""
+    endless = shared.folder / "endless"
+    with endless.open("wb") as file:
+        file.truncate(10 << 30)
+    for name, kind in {"stop": "pipe", "MAIN_config.json": "zero", "WORKER_1_exit.json": "endless"}.items():
+        (shared.folder / name).unlink(missing_ok=True)
+        if kind == "pipe":
+            os.mkfifo(shared.folder / name)
+        else:
+            (shared.folder / name).symlink_to(endless if kind == "endless" else "/dev/zero")
+    shared.wait_for("stop file ignored: not a regular file", "WORKER_1")
+    begun = time.monotonic()
+    for verb in ("list", "status"):
+        shown = shared.project.run(verb, *(["shared"] if verb == "status" else []))
+        assert "IN_PROGRESS" in shown.stdout, shown.stderr
+    assert time.monotonic() - begun < 30, "a script of a busy machine takes a second or two"
+    shared.launch.interrupt(signal.SIGTERM)
+    assert shared.launch.wait() == 143, shared.launch.err
+    shared.launch.assert_nothing_left()
+
+
 def test_who_reads_the_work_dir_gets_no_key(shared: Shared) -> None:
     """Neither that of the certificate, which all nodes have, nor the one with which they sign."""
     keys = [shared.key_of(node).read_bytes() for node in ("MAIN", "WORKER_1")]
@@ -192,3 +219,34 @@ def test_who_writes_to_the_work_dir_makes_no_node_say_anything(cloud: Cloud, tmp
         assert "evil" not in shown.stdout
         assert shown.stderr.count("MAIN.1600000000000.000000.log") == 1
     cloud.assert_nothing_runs()
+
+
+def test_who_makes_up_a_job_has_nothing_opened_and_nothing_removed(
+    cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever looks at it, or ends it, dials nobody; the settings of who looks do not name these work dirs."""
+    for variable, text in cloud.service.environ.items():
+        monkeypatch.setenv(variable, text)
+    maker, told = User(cloud.service), {"LAUNCH_KEY": "ab" * 16, "CODE_URI": "image", "ENTRY_POINT": "evil.py"}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        end = f"127.0.0.1:{listener.getsockname()[1]}"
+        places = [f"oci://b@n/x::http://{end}/x", f"file://{tmp_path}"]
+        names = [f"evil-{number}" for number in range(len(places))]
+        for launch_id, (name, url) in enumerate(zip(names, places, strict=True)):
+            own = f"{name}-{launch_id:08x}"
+            (tmp_path / own).mkdir()
+            variables = {**told, "WORK_DIR": url, "CLUSTER_ID": own, "CLUSTER_NAME": name}
+            tags = {"oci-cluster": name, "oci-cluster-launch": f"{launch_id:08x}", "oci-cluster-framework": "plain"}
+            kind = {"jobType": "DEFAULT", "environmentVariables": variables}
+            job = maker.job("", displayName="evil", freeformTags=tags, jobConfigurationDetails=kind)
+            body = maker.run_details(job, freeformTags={**tags, "oci-cluster-node": "MAIN"})
+            cloud.service.wait(str(maker.science.create_job_run(body).data.id))
+        listed = cloud.run("list", "--all")
+        assert all(name in listed.stdout for name in names), listed.stderr
+        for name, words in zip(names, (["logs"], ["stop", "--delete"]), strict=True):
+            said = cloud.run(words[0], name, *words[1:])
+            assert "names a WORK_DIR that is not opened without being asked" in said.stderr, said
+        listener.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+    assert len(list(tmp_path.glob("evil-*"))) == len(names)

@@ -251,6 +251,11 @@ def test_directories_of_a_cluster_are_its_owners(project: Project, room: Path) -
     launch.wait_for("up")
     for path in [*room.glob("clusters/*"), *room.glob("clusters/.*"), *room.glob("tmp/*")]:
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
+    # The launch's id is in `ps`: a folder in the next node's place is not used, and its log says so.
+    place = room / "tmp" / f"{launch.launch_id}-WORKER_2"
+    ask("import os, sys; os.umask(0); os.mkdir(sys.argv[1])", str(place))
+    project.run("scale", launch.directory.name.rpartition("-")[0], "+1")
+    launch.wait_for(f"{place} exists already and is not this node's", "WORKER_2")
     launch.interrupt()
     assert launch.wait() == 143
 

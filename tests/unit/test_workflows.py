@@ -28,3 +28,10 @@ def test_actions_are_named_by_commits() -> None:
     texts = [path.read_text() for path in WORKFLOWS.iterdir()]
     assert sum(text.count("uses:") for text in texts) >= 7
     assert [action for text in texts for action in unpinned(text)] == []
+
+
+def test_each_change_is_audited() -> None:
+    """Locks are looked up by the workflow that runs for a push and a pull request."""
+    text = (WORKFLOWS / "ci.yml").read_text()
+    assert "- run: make audit\n" in text
+    assert re.search(r"^on:\n(?:  .*\n)*  pull_request:", text, re.MULTILINE)

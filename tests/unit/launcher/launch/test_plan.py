@@ -61,12 +61,16 @@ def test_a_plan_can_be_written_as_json(checkout: Checkout) -> None:
     assert json.loads(json.dumps(plan)) == plan
 
 
-def test_each_launch_has_an_id_of_its_own(tmp_path: Path) -> None:
-    """Two plans never share a launch id: files of one launch are not taken for the other's."""
+def test_each_launch_has_an_id_and_a_key_of_its_own(tmp_path: Path) -> None:
+    """Two plans never share them: files of one launch are not taken for the other's."""
     checkout = Checkout(tmp_path)
-    first, second = (checkout.plan().launch_id for _ in range(2))
-    assert first != second
-    assert re.fullmatch("[0-9a-f]{8}", first)
+    first, second = (checkout.plan() for _ in range(2))
+    for one, other, form in (
+        (first.launch_id, second.launch_id, "[0-9a-f]{8}"),
+        (first.launch_key, second.launch_key, "[0-9a-f]{64}"),
+    ):
+        assert one != other
+        assert re.fullmatch(form, one)
 
 
 def test_parameter_servers_follow_the_workers(checkout: Checkout) -> None:

@@ -88,6 +88,7 @@ def test_the_least_that_a_cluster_is(place: KubernetesPlace) -> None:
     """One Indexed Job, a key of its own, names, a wall, and the code."""
     found = sent(place)
     assert list(found) == ["Secret", "code", "Service", "NetworkPolicy", "Job"]
+    assert found["code"]["kind"] == "Secret"
     spec = found["Job"]["spec"]
     assert (spec["completions"], spec["parallelism"], spec["completionMode"]) == (3, 3, "Indexed")
     assert spec["activeDeadlineSeconds"] == 86400 + 600
