@@ -17,15 +17,13 @@ from oci_cluster.system.redaction import HIDDEN, redact
 NOT_SHOWN = "(not shown)"
 PLAIN = "what is none is given with --env-plain NAME=VALUE, and arguments with --env-plain ARGS"
 
-# A launch makes it anew, as a dry run does: what that shows is the key of no cluster.
-_NO_SECRETS = {"LAUNCH_KEY"}
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")
 # Of these nearly every value is a secret.
 _PASSWORDS = {
     *("PASSWORD", "PASSWORDS", "PASSWD", "PASSPHRASE", "PASSCODE"),
     *("SECRET", "SECRETS", "CREDENTIAL", "CREDENTIALS", "CREDS"),
 }
-_ANYWHERE = {*_PASSWORDS, "TOKEN", "KEY", "KEYS", "APIKEY", "APIKEYS", "PRIVATE", "WEBHOOK", "WEBHOOKS"}
+_ANYWHERE = {"PRIVATE", "WEBHOOK", "WEBHOOKS"}
 _LAST = {
     *("PASS", "PW", "PAT", "PATS", "DSN", "SAS", "JWT", "JWTS", "OTP", "BEARER", "COOKIE", "COOKIES"),
     *("AUTHORIZATION", "CONNSTR", "MNEMONIC", "MNEMONICS"),
@@ -41,7 +39,7 @@ _ABOUT = {"DIR", "FILE", "LENGTH", "NAME", "PATH", "SIZE", "TTL", "TYPE"}
 # Written without a blank: SSHPASS, OPENAIAPIKEY.
 _END = re.compile(
     r".+(PASS|PASSWORD|PASSWD|PASSPHRASE|PWD|PW|TOKEN|SECRET|CREDENTIALS)"
-    r"|.*(ACCESS|ACCOUNT|API|PRIVATE|SECRET)KEY|.*SESS(ION)?ID"
+    r"|.*(ACCESS|ACCOUNT|API|PRIVATE|SECRET)KEYS?|.*SESS(ION)?ID"
 )
 _OTHER_WORDS = {
     *("BYPASS", "COMPASS", "ENCOMPASS", "OVERPASS", "SURPASS", "TRESPASS", "UNDERPASS", "OLDPWD"),
@@ -49,8 +47,7 @@ _OTHER_WORDS = {
 }
 # Other keys may be those of a table: SORT_KEY=label.
 _OF_DOORS = {
-    *("ACCESS", "ACCOUNT", "API", "AUTH", "BEARER", "ENCRYPTION", "LICENSE", "MASTER", "PRIVATE", "REFRESH", "SECRET"),
-    *("SIGNING", "SSH"),
+    *("ACCESS", "ACCOUNT", "API", "AUTH", "ENCRYPTION", "LICENSE", "MASTER", "PRIVATE", "SECRET", "SIGNING", "SSH"),
 }
 # What a model's tokens are called.
 _OF_MODELS = {
@@ -65,7 +62,6 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,4}(\.[0-9]*)?")
 _COUNT = re.compile(r"(?i)[0-9][0-9_]*(\.[0-9]*)?(e[0-9]+)?[KMBT]?")
 _PATH = re.compile(r"(~|\.{0,2})/[\w./ -]*\.\w{1,6}|(~|\.{0,2})/[\w./-]+/|(~|\.{0,2})(/[a-z._-]+){2,}")
 _FIELD = re.compile(r"[a-z][a-z_., -]{0,40}|(?i:hs|rs|sha|md)-?[0-9]{1,3}")
-_REFERENCE = re.compile(rf"{_FIELD.pattern}|[0-9]+|\S*[./]\S*")
 
 # A JSON web token, an authorization's, those of OpenAI's kind, and a line of .netrc.
 _FORMS = re.compile(
@@ -102,32 +98,29 @@ def without_secrets(environment: Mapping[str, str]) -> dict[str, str]:
 def is_name_of_secret(name: str, text: str) -> bool:
     """Return whether *name* is that of a secret, and *text* may be one."""
     upper = [word.upper() for word in _WORD.findall(name.rstrip("_0123456789"))]
-    if not upper or name in _NO_SECRETS or _NOTHING.fullmatch(text) or _PATH.fullmatch(text):
+    # A launch makes its key anew, as a dry run does: what that shows is the key of no cluster.
+    if not upper or name == "LAUNCH_KEY" or _NOTHING.fullmatch(text) or _PATH.fullmatch(text):
         return False
     before, last = ["", *upper][-2:]
-    if all(map(_OCID.fullmatch, text.split())) or (last in _ABOUT and _REFERENCE.fullmatch(text)):
+    is_field, is_last = bool(_FIELD.fullmatch(text)), last in _LAST or (last == "PWD" and len(upper) > 1)
+    is_reference = last in _ABOUT and (is_field or re.fullmatch(r"[0-9]+|\S*[./]\S*", text))
+    if is_reference or all(map(_OCID.fullmatch, text.split())):
         return False
     joined = any(_END.fullmatch(word) and word not in _OTHER_WORDS for word in upper)
     if joined or _PASSWORDS & {*upper} or (last == "PIN" and re.fullmatch("[0-9]{4,12}", text)):
         return True
-    is_field, is_last = bool(_FIELD.fullmatch(text)), last in _LAST or (last == "PWD" and len(upper) > 1)
     is_last = is_last or (last in {"AUTH", "OAUTH"} and not is_field)  # AUTH=basic is a way
     if last in _RANDOM or f"{before} {last}" in _RANDOM:
         is_last = before in _OF_DOORS or not (is_field or before in _OF_MODELS)
     is_named = is_last or any(
-        _is_about_a_secret(before, word, text) for before, word in itertools.pairwise(["", *upper])
+        word in _ANYWHERE
+        or (before, word) in _IN_A_ROW
+        or (word == "TOKEN" and before not in _OF_MODELS)
+        or (word in {"KEY", "KEYS"} and (before in _OF_DOORS or not is_field))
+        for before, word in itertools.pairwise(["", *upper])
     )
-    number = _NUMBER if last in _ANYWHERE | _LAST | _RANDOM - {"TOKENS"} else _COUNT
+    number = _NUMBER if last in _ANYWHERE | _LAST | _RANDOM - {"TOKENS"} | {"TOKEN", "KEY", "KEYS"} else _COUNT
     return is_named and not number.fullmatch(text)
-
-
-def _is_about_a_secret(before: str, word: str, text: str) -> bool:
-    """Return whether *word* after *before* says that *text* is a secret."""
-    if word == "TOKEN":
-        return before not in _OF_MODELS
-    if word in {"KEY", "KEYS"}:
-        return before in _OF_DOORS or not _FIELD.fullmatch(text)
-    return word in _ANYWHERE or (before, word) in _IN_A_ROW
 
 
 def _has_form(text: str) -> bool:
@@ -142,9 +135,7 @@ def _shown(name: str, text: str) -> str:
     if name == "ARGS" and (words := _words_of(text)) is not None:
         return json.dumps([word for _, word, _ in _arguments(words)])
     shown = redact(text)
-    if is_name_of_secret(name, text) or _has_form(shown):
-        return NOT_SHOWN
-    return shown
+    return NOT_SHOWN if is_name_of_secret(name, text) or _has_form(shown) else shown
 
 
 def _words_of(text: str) -> list[str] | None:
@@ -174,8 +165,7 @@ def _arguments(words: Sequence[str]) -> Iterator[tuple[str, str, bool]]:
 
 
 # Larger files are data. A configuration, and the head of a script, are far shorter than what is read.
-_LARGEST_BYTES = 1 << 20
-_READ_BYTES = 64 << 10
+_LARGEST_BYTES, _READ_BYTES = 1 << 20, 64 << 10
 
 # Each with what it is called. Sources: RFC 7468 and OpenSSH (headers), AWS (ids of access keys begin so), OCI's
 # configuration file, and the prefixes that these give their tokens to be found by; last Google, npm, PyPI, Stripe,

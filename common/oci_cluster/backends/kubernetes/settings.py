@@ -127,8 +127,7 @@ def _check(read: SettingsReader, plan: Plan, found: Mapping[str, Any]) -> None:
     if found["cpus"] and found["cpu_limit"] and float(found["cpu_limit"]) < float(found["cpus"]):
         told = f"CPU_LIMIT: '{found['cpu_limit']}' is less than CPUS, which is {found['cpus']}"
         read.complain("CPU_LIMIT", told)
-    patch = found["patch"]
-    if patch and not Path(patch).expanduser().is_file():
+    if (patch := found["patch"]) and not Path(patch).expanduser().is_file():
         read.complain("POD_PATCH", f"POD_PATCH: there is no file '{patch}'")
     shown = {name: text for name, text in plan.environment.items() if name not in plan.settings}
     shown |= {name: plan.settings.get(name, "") for name in ("ANNOTATIONS", "LABELS")} | {"CODE_URI": plan.code_uri}
