@@ -191,23 +191,16 @@ def _found_log(tenancy: Tenancy, needed: Needed) -> tuple[str, str]:
 
 
 def _has_people(access: Access) -> bool | None:
-    if "/" in access.needed.people:
-        answer = access.in_domain("groups", access.needed.people)
-        return bool(answer.value) if answer.is_given else None
-    access.groups.or_raise()
-    return access.has_people()
+    answer = access.people
+    return None if "/" in access.needed.people and not answer.is_given else bool(answer.or_raise())
 
 
 def _found_nodes(access: Access) -> tuple[str | None, bool | None]:
     """Return the rule of the dynamic group, and whether it has the Job Runs."""
-    if "/" in access.needed.nodes:
-        answer = access.in_domain("dynamic_resource_groups", access.needed.nodes)
-        if not answer.is_given:
-            return None, None
-        own = answer.value
-    else:
-        access.dynamic_groups.or_raise()  # a group that is not seen is none that is not there
-        own = access.own_dynamic_group()
+    answer = access.nodes
+    if "/" in access.needed.nodes and not answer.is_given:
+        return None, None
+    own = answer.or_raise()  # a group that is not seen is none that is not there
     return ("", False) if own is None else (str(own.matching_rule), access.has_runs(own))
 
 
@@ -477,18 +470,10 @@ class Setup:
         self._check(steps)
         deadline, made = self._clock() + _PATIENCE_S, set[str]()
         while steps:
-            refused, before = None, len(made)
-            for step in steps:  # what needs the OCID of another thing waits until that is seen
-                if step.item in made or any(_NEW in word for word in step.command):
-                    continue
-                try:
-                    self._cli(step.item, step.command)
-                except BackendError as error:  # it may be there: an answer was lost, or somebody else was faster
-                    refused = step.command, error
-                    break
-                made.add(step.item)
+            before = len(made)
+            refused = self._make(steps, made, say)
+            if len(made) > before:
                 deadline = self._clock() + _PATIENCE_S
-                say(f"made: {step.item}")
             steps, is_late = self.look()[2], self._clock() >= deadline
             if refused and any(step.command == refused[0] for step in steps):
                 if is_late or not _FASTER.search(str(refused[1])):
@@ -502,6 +487,19 @@ class Setup:
                 continue
             if steps:
                 self._sleep(_PAUSE_S)
+
+    def _make(self, steps: Sequence[Step], made: set[str], say: Say) -> tuple[Sequence[str], BackendError] | None:
+        """Make what is not *made*, up to a command that fails: that thing may be there all the same."""
+        for step in steps:
+            if step.item in made or any(_NEW in word for word in step.command):
+                continue  # what needs the OCID of another thing waits until that is seen
+            try:
+                self._cli(step.item, step.command)
+            except BackendError as error:
+                return step.command, error
+            made.add(step.item)
+            say(f"made: {step.item}")
+        return None
 
     def _check(self, steps: Sequence[Step]) -> None:
         """Refuse what cannot all be made, before anything is."""

@@ -14,6 +14,8 @@ from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement, mat
 
 ASSUMED, NODES, PEOPLE, POLICIES = "assumed", "dynamic group", "group", "policies"
 
+_IN_CONSOLE = "# in the Console, {} it in that identity domain"
+
 
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
     """Yield what is found of groups, and each statement that is missing."""
@@ -32,24 +34,23 @@ def assumed(checked: Checked, needed: Needed) -> Finding:
 
 
 def _dynamic_group(access: Access) -> Finding:
-    name, jobs, answer = access.needed.nodes, access.tenancy.places.jobs, access.dynamic_groups
+    name, jobs, answer = access.needed.nodes, access.tenancy.places.jobs, access.nodes
     rule = matching_rule(jobs)
-    if "/" in name:
-        return unknown(
-            NODES, f"{name} is of another identity domain, which is not seen here; its rule is to be: {rule}"
-        )
     if not answer.is_given:
         return unknown(NODES, f"{answer.why}; the rule of {name} is to be: {rule}")
-    if (own := access.own_dynamic_group()) is None:
+    if (own := answer.value) is None:
+        if "/" in name:
+            return fails(NODES, f"there is no {name}", f"{_IN_CONSOLE.format('make')}, with the rule {rule}")
         return _without_dynamic_group(access, rule)
-    verdict, text = access.has_runs(own), f"{own.name}: {own.matching_rule}"
+    verdict, text = access.has_runs(own), f"{name}: {own.matching_rule}"
     if verdict:
         return fine(NODES, f"it has the Job Runs, {text}")
     if verdict is None:
         return unknown(NODES, f"whether it has the Job Runs, its rule does not tell, {text}")
     both = f"any {{{own.matching_rule}, {rule}}}"
-    fix = cli("iam dynamic-group update", "--force", dynamic_group_id=own.id, matching_rule=both)
-    return fails(NODES, f"its rule does not match the Job Runs of {jobs}, {text}", for_shell(fix))
+    fix = for_shell(cli("iam dynamic-group update", "--force", dynamic_group_id=own.id, matching_rule=both))
+    fix = f"{_IN_CONSOLE.format('change')}, with the rule {both}" if "/" in name else fix
+    return fails(NODES, f"its rule does not match the Job Runs of {jobs}, {text}", fix)
 
 
 def _without_dynamic_group(access: Access, rule: str) -> Finding:
@@ -66,13 +67,13 @@ def _without_dynamic_group(access: Access, rule: str) -> Finding:
 
 
 def _people(access: Access) -> Finding:
-    name = access.needed.people
-    if "/" in name:
-        return unknown(PEOPLE, f"{name} is of another identity domain, which is not seen here")
-    if not access.groups.is_given:
-        return unknown(PEOPLE, access.groups.why)
-    if access.has_people():
+    name, answer = access.needed.people, access.people
+    if not answer.is_given:
+        return unknown(PEOPLE, answer.why)
+    if answer.value:
         return fine(PEOPLE, f"{name} is there")
+    if "/" in name:
+        return fails(PEOPLE, f"there is no {name}", _IN_CONSOLE.format("make"))
     if access.groups_of_caller:
         return fine(PEOPLE, f"there is no {name}, and you are in {', '.join(sorted(access.groups_of_caller))}")
     if other := access.elsewhere("group", name):

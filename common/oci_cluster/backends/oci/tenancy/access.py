@@ -73,10 +73,22 @@ class Access:
         """The groups of the identity domain Default."""
         return self.tenancy.ask_all("list groups", self.tenancy.identity.list_groups, self.tenancy.id)
 
-    def own_dynamic_group(self) -> Any:
-        """Return the dynamic group of ``NODES_GROUP``; None where it is not seen."""
-        name = group_name(self.needed.nodes)
-        return next((one for one in self.dynamic_groups.value or [] if group_name(one.name) == name), None)
+    @property
+    def nodes(self) -> Answer:
+        """The dynamic group of ``NODES_GROUP``; no value where there is none."""
+        return self._own("dynamic_resource_groups", self.needed.nodes)
+
+    @property
+    def people(self) -> Answer:
+        """The group of ``PEOPLE_GROUP``; no value where there is none."""
+        return self._own("groups", self.needed.people)
+
+    def _own(self, kind: str, name: str) -> Answer:
+        if "/" in name:
+            return self._in_domain(kind, name)
+        usual = self.groups if kind == "groups" else self.dynamic_groups
+        own = next((one for one in usual.value or [] if group_name(one.name) == group_name(name)), None)
+        return replace(usual, value=own)
 
     def has_runs(self, group: Any) -> Known:
         """Return whether the Job Runs of this launch are in a dynamic *group*."""
@@ -97,11 +109,7 @@ class Access:
         own = {item.group_id for item in found.value or []}
         return names_of([one.name for one in self.groups.value or [] if one.id in own])
 
-    def has_people(self) -> bool:
-        """Return whether the group of those who launch is seen."""
-        return group_name(self.needed.people) in names_of([one.name for one in self.groups.value or []])
-
-    def in_domain(self, kind: str, group: str) -> Answer:
+    def _in_domain(self, kind: str, group: str) -> Answer:
         """Return the *group* ``domain/name`` of an identity domain, ``groups`` or ``dynamic_resource_groups``.
 
         No value: the domain has none. Refused: the domain is not seen, or does not tell.
@@ -132,8 +140,8 @@ class Access:
             return Caller("service", frozenset({text.split()[2]}))
         if of == "people":
             named = names_of([needed.people])
-            is_there = self._makes_groups or not self.groups.is_given or self.has_people()
-            names = named if is_there else self.groups_of_caller or named
+            is_missing = not self._makes_groups and self.people.is_given and not self.people.value
+            names = self.groups_of_caller or named if is_missing else named
             return _member("group", names, self.groups if "/" not in needed.people else Answer([]))
         matching = [group for group in self.dynamic_groups.value or [] if self.has_runs(group)]
         own = [needed.nodes] if self._makes_groups or "/" in needed.nodes or not matching else []

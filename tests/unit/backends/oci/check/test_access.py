@@ -10,6 +10,7 @@ from unit.backends.oci.fake_tenancy import GIVEN, JOBS, ROOT, SILENT, World, fai
 from oci_cluster.backends.findings import Finding, Verdict
 from oci_cluster.backends.oci import check
 from oci_cluster.backends.oci.check import access, image, limits, network, resources
+from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN
 from oci_cluster.backends.oci.tenancy.requirements import matching_rule
 from oci_cluster.errors import BackendError
 
@@ -122,6 +123,29 @@ def test_groups_that_are_not_seen(world: World) -> None:
     assert elsewhere["policies"].verdict is Verdict.FINE
 
 
+def test_groups_of_a_domain(world: World) -> None:
+    """They are looked up there; what the domain has not got is made in the Console."""
+    runs, people = item(id="n", matching_rule=OTHER), item(id="p", display_name="p")
+    nodes: list[Any] = []
+    launchers = [people]
+    world.by_name["list_domains"] = [item(display_name="D", url="https://d")]
+    world.by_name["list_groups"] = lambda *home: [] if home else item(resources=launchers)
+    world.by_name["list_dynamic_resource_groups"] = item(resources=nodes)
+
+    def look() -> list[tuple[Verdict, str]]:
+        found = world.find(access, PEOPLE_GROUP="d/p", NODES_GROUP="d/n")
+        return [(found[name].verdict, found[name].fix) for name in ("dynamic group", "group")]
+
+    right, make = matching_rule(JOBS), "# in the Console, make it in that identity domain"
+    assert look() == [(Verdict.FAILS, f"{make}, with the rule {right}"), (Verdict.FINE, "")]
+    nodes.append(runs)
+    launchers.clear()
+    change = f"# in the Console, change it in that identity domain, with the rule any {{{OTHER}, {right}}}"
+    assert look() == [(Verdict.FAILS, change), (Verdict.FAILS, make)]
+    runs.matching_rule = right
+    assert look()[0] == (Verdict.FINE, "")
+
+
 def test_whose_rights_count_where_there_is_no_group(world: World) -> None:
     """Those of the groups that the caller is in; somebody without any is told to make the group."""
     world.by_name["list_groups"] = [item(id="a", name="Administrators")]
@@ -149,6 +173,12 @@ def whole(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 
 def looked(world: World, **given: str) -> dict[str, Finding]:
     return {one.item: one for one in check.findings(world.checked(**given), print)}
+
+
+def test_a_check_says_that_oci_was_never_seen(whole: World) -> None:
+    said: list[str] = []
+    assert [*check.findings(whole.checked(), said.append)]
+    assert said[-1] == NEVER_SEEN
 
 
 def test_the_whole_tenancy(whole: World) -> None:
