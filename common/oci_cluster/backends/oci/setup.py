@@ -489,7 +489,7 @@ class Setup:
                 self._sleep(_PAUSE_S)
 
     def _make(self, steps: Sequence[Step], made: set[str], say: Say) -> tuple[Sequence[str], BackendError] | None:
-        """Make what is not *made*, up to a command that fails: that thing may be there all the same."""
+        """Make what is not *made*, up to a command that fails, which may have made it."""
         for step in steps:
             if step.item in made or any(_NEW in word for word in step.command):
                 continue  # what needs the OCID of another thing waits until that is seen

@@ -55,6 +55,7 @@ class Desk:
 
     def __init__(self, place: Path, clock: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         self.checkout = Checkout(place)
+        (self.checkout.root / "common").mkdir()  # where a reaper is started
         self.science = DataScience(clock)
         self.stored: list[str] = []
         self.environs: list[dict[str, str]] = []
