@@ -106,7 +106,7 @@ def _write_stacks_when_asked(path):
     atexit.register(lambda: os.getpid() == pid and os.path.exists(path) and os.unlink(path))  # noqa: PTH108, PTH110
 
 
-# Of real time; see node/standstill.py.
+# Of real time; see node/hang_detector.py.
 _STACK_SIGNAL = 59
 if os.environ.get("NODE_DIR") and os.environ.get("ENTRY_PID") and sys.platform == "linux":
     _write_stacks_when_asked(os.path.join(os.environ["NODE_DIR"], f"stack-{os.getpid()}"))  # noqa: PTH118

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
-from oci_cluster.system.keyboard_interrupt import keep_interrupts, raise_at, stop_looking
+from oci_cluster.system.lost_interrupts import keep_interrupts, raise_at, stop_looking
 from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -55,7 +55,7 @@ def _runner(words: Words) -> int:
     import tempfile
 
     from oci_cluster.backends.local.runner import run_nodes
-    from oci_cluster.node import main, standstill, worker  # noqa: F401 - once, and not by each agent that is forked
+    from oci_cluster.node import hang_detector, main, worker  # noqa: F401 - once, and not by each agent that is forked
     from oci_cluster.node.start import run_agent
 
     directory, lock = words

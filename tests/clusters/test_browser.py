@@ -18,7 +18,7 @@ from harness import Project, wait_until
 from pages import COMPUTE, Lab, dashboard_moves, nobody_gets_in, url_of, work_in_a_session
 
 from oci_cluster.backends.base import DirectConnection
-from oci_cluster.launcher.connect.port_forwarder import Forwarder
+from oci_cluster.launcher.connect.tcp_proxy import Forwarder
 
 WHY_NOT = browsers.why_not()
 pytestmark = pytest.mark.skipif(bool(WHY_NOT), reason=f"a browser: {WHY_NOT}")

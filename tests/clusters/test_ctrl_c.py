@@ -130,8 +130,8 @@ def test_while_an_environment_is_made(project: Project, gate: Gate, tmp_path: Pa
         "oci_cluster.launcher.launch.cluster_reaper",
         "oci_cluster.launcher.launch.cluster_reaper/dropped",
         "oci_cluster.backends.local.runner",
-        "oci_cluster.launcher.follow.follow",
-        "oci_cluster.launcher.follow.follow/dropped",
+        "oci_cluster.launcher.follow.follower",
+        "oci_cluster.launcher.follow.follower/dropped",
     ],
 )
 def test_while_nodes_are_started(project: Project, gate: Gate, module: str) -> None:

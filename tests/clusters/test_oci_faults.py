@@ -17,7 +17,7 @@ from oci_cluster.backends.oci.backend import OciBackend
 from oci_cluster.backends.oci.service import Service
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
-from oci_cluster.launcher.follow.follow import Follower
+from oci_cluster.launcher.follow.follower import Follower
 from oci_cluster.launcher.launch import plan as planning
 from oci_cluster.launcher.lifecycle import Lifecycle
 

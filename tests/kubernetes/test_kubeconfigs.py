@@ -15,7 +15,7 @@ import pytest
 from kube.cluster import Cluster, User
 from kube.identity import by_certificate
 
-from oci_cluster.backends.kubernetes.api.access import open_access
+from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.backends.kubernetes.api.service import Service
 from oci_cluster.errors import ClusterError
 

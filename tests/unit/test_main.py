@@ -374,6 +374,6 @@ def test_a_runner_has_imported_what_its_agents_need() -> None:
     common = str(Path(door.__file__).parents[1])
     asked = [sys.executable, "-c", code]
     done = subprocess.run(asked, env={**os.environ, "PYTHONPATH": common}, capture_output=True, text=True, check=True)
-    needed = {f"oci_cluster.node.{name}" for name in ("main", "worker", "standstill", "logs.last_error")}
+    needed = {f"oci_cluster.node.{name}" for name in ("main", "worker", "hang_detector", "logs.last_error")}
     assert needed <= set(done.stdout.split())
     assert "psutil" not in done.stdout.split()

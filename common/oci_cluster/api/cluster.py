@@ -17,14 +17,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oci_cluster.api.notebook_table import LiveTable, table_html
 from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of, no_dask
 from oci_cluster.api.running import Messages, Running, Waiter
-from oci_cluster.api.table import LiveTable, table_html
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError, UsageError
 from oci_cluster.launcher.connect.connect import Connected, parse_port
-from oci_cluster.launcher.follow.follow import Follower
+from oci_cluster.launcher.follow.follower import Follower
 from oci_cluster.launcher.launch.launch import launched, placed
 from oci_cluster.launcher.launch.plan import make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started

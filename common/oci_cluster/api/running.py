@@ -10,11 +10,11 @@ import sys
 import threading
 from collections.abc import Callable
 
-from oci_cluster.api.table import LiveTable
+from oci_cluster.api.notebook_table import LiveTable
 from oci_cluster.backends.base import Backend, LogsInPlace
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
-from oci_cluster.launcher.follow.follow import Follower
+from oci_cluster.launcher.follow.follower import Follower
 from oci_cluster.launcher.launch.cluster_reaper import Reaper
 from oci_cluster.launcher.show.logs import NoLogs
 from oci_cluster.system.console import LastingOutput, Say

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan
-from oci_cluster.contract.files.generations import has_main_reported
+from oci_cluster.contract.files.lives import has_main_reported
 from oci_cluster.contract.storage.hanging_disk import asked_dir
 from oci_cluster.errors import ClusterError
 

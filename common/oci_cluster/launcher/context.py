@@ -17,7 +17,7 @@ from oci_cluster.launcher.args.command_line import CommandLine, check_backend
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import program, say_to_stderr
 from oci_cluster.system.envs.python_env import ensure_backend_tools, ensure_tools
-from oci_cluster.system.keyboard_interrupt import raise_lost
+from oci_cluster.system.lost_interrupts import raise_lost
 
 
 def chosen(

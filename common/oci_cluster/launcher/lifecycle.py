@@ -12,7 +12,7 @@ from pathlib import Path
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import Cluster, Limits, Node, NodeState, Plan, any_running, clusters_dir, limits_of
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import read_stop
+from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
 from oci_cluster.contract.storage.hanging_disk import asked
 from oci_cluster.contract.storage.retry import poll_delays

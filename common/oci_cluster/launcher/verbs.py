@@ -23,7 +23,7 @@ from oci_cluster.launcher.args.command_line import ONE_BACKEND, CommandLine, rea
 from oci_cluster.launcher.context import chosen, given_settings, opened
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.console import is_terminal, program, say_to_stderr
-from oci_cluster.system.keyboard_interrupt import raise_at
+from oci_cluster.system.lost_interrupts import raise_at
 from oci_cluster.system.screen import screen_of
 
 # Modules are imported by the verb that needs them: `stop` must not pay for what `launch` does.

@@ -7,7 +7,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.files.generations import read_stop
+from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.first_cause import first_cause, may_be_a_consequence
 from oci_cluster.contract.names import (
     CERTIFICATE,
@@ -23,14 +23,14 @@ from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
+from oci_cluster.node.heartbeat.failure_detector import Failure, NodesWatch, Restart, by_role_and_rank
 from oci_cluster.node.heartbeat.node_loop import ENDED_WELL, NoAnswer, NodeLoop, Role
-from oci_cluster.node.heartbeat.nodes_watch import Failure, NodesWatch, Restart, by_role_and_rank
 from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
     from oci_cluster.contract.files.cluster_dir import ClusterDir
-    from oci_cluster.node.begin.generation import LedLife
+    from oci_cluster.node.begin.life import LedLife
     from oci_cluster.node.heartbeat.scale_request import ScaleRequest
 
 log = logging.getLogger("agent")
@@ -60,7 +60,7 @@ class Main(Role):
         self._life: LedLife | None = None
         self._scale_request: ScaleRequest | None = None
         if settings.interruptible:
-            from oci_cluster.node.begin.generation import LedLife  # noqa: PLC0415 - where a launch can have more than one
+            from oci_cluster.node.begin.life import LedLife  # noqa: PLC0415 - where a launch can have more than one
 
             self._life = LedLife(loop)
         if settings.adapt:
@@ -314,7 +314,7 @@ class Main(Role):
             return
         if self._loop.clock() < self._ask_at:
             return
-        from oci_cluster.node.standstill import ask_all  # noqa: PLC0415 - where it happens
+        from oci_cluster.node.hang_detector import ask_all  # noqa: PLC0415 - where it happens
 
         told = ask_all(own, self._nodes.members, self._loop.read)
         self._ask_at = math.inf if told else self._loop.clock() + next(self._asks)

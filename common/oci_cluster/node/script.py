@@ -24,8 +24,8 @@ from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, framework_defaults
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
 from oci_cluster.node.begin.address import interface_of
+from oci_cluster.node.heartbeat.failure_detector import is_member
 from oci_cluster.node.heartbeat.node_loop import NodeLoop
-from oci_cluster.node.heartbeat.nodes_watch import is_member
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 from oci_cluster.system.redaction import HIDDEN
@@ -33,8 +33,8 @@ from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
     from oci_cluster.node.gpus import OwnGpus
+    from oci_cluster.node.hang_detector import Standstill
     from oci_cluster.node.logs.pump import LogPump
-    from oci_cluster.node.standstill import Standstill
 
 log = logging.getLogger("agent")
 
@@ -310,7 +310,7 @@ class Script:
         is_usual = settings.session or not settings.ephemeral
         if not settings.silence_timeout_s or is_usual or log_pump is None or sys.platform != "linux":
             return None
-        from oci_cluster.node.standstill import Standstill  # noqa: PLC0415 - where it is asked for
+        from oci_cluster.node.hang_detector import Standstill  # noqa: PLC0415 - where it is asked for
 
         printed_at, clock = log_pump.printed_at, self._loop.clock
         return Standstill(settings.silence_timeout_s, self.node_dir, self._places, printed_at=printed_at, clock=clock)

@@ -7,19 +7,19 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.files.generations import Life, read_stop
 from oci_cluster.contract.files.liveness import Liveness
+from oci_cluster.contract.files.lives import Life, read_stop
 from oci_cluster.contract.files.signing import OTHER_LIFE
 from oci_cluster.contract.names import CERTIFICATE, LIFE, config_file, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.errors import LostError, StorageError, TimedOutError
+from oci_cluster.node.heartbeat.failure_detector import AFTER_S, Restart
 from oci_cluster.node.heartbeat.node_loop import ENDED_WELL, INTERRUPTED, NoAnswer, NodeLoop, Role
-from oci_cluster.node.heartbeat.nodes_watch import AFTER_S, Restart
 from oci_cluster.node.script import Script, addresses_in
 
 if TYPE_CHECKING:
-    from oci_cluster.node.begin.generation import Arrival
+    from oci_cluster.node.begin.life import Arrival
 
 log = logging.getLogger("agent")
 
@@ -42,7 +42,7 @@ class Worker(Role):
         self._unreported: Outcome | None = None
         self._arrival: Arrival | None = None
         if settings.interruptible:
-            from oci_cluster.node.begin.generation import Arrival  # noqa: PLC0415 - where a launch can have more than one life
+            from oci_cluster.node.begin.life import Arrival  # noqa: PLC0415 - where a launch can have more than one life
 
             self._arrival = Arrival(loop.cluster_dir, settings.node)
         # Why this node has to leave the life that it is in; and the next one, where that is proved already.

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from oci_cluster.system.keyboard_interrupt import raise_lost
+from oci_cluster.system.lost_interrupts import raise_lost
 
 # From <linux/prctl.h>. Other systems have no equal; there the local backend sweeps what a dead agent leaves.
 _PR_SET_PDEATHSIG = 1

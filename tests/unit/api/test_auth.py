@@ -15,7 +15,7 @@ from oci_cluster.api.auth import (
     SessionToken,
     Token,
 )
-from oci_cluster.backends.kubernetes.api.access import open_access
+from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.errors import NotPermittedError, SettingsError
 
 TOKEN = "eyJhbGciOi.s3cret"  # noqa: S105 - nobody's

@@ -207,7 +207,7 @@ def test_nobody_who_may_not_see_waits_for_ready(site: Site, monkeypatch: pytest.
     """The wait ends, and the cluster is followed to its end all the same."""
     refused = NotPermittedError("not yours")
     monkeypatch.setattr(
-        "oci_cluster.launcher.follow.follow.Follower.until_ready", lambda _: (_ for _ in ()).throw(refused)
+        "oci_cluster.launcher.follow.follower.Follower.until_ready", lambda _: (_ for _ in ()).throw(refused)
     )
     with site.cluster() as cluster, pytest.raises(NotPermittedError, match="not yours"):
         cluster.wait_ready(60)
@@ -219,7 +219,7 @@ def test_one_that_cannot_be_followed_is_ended_and_says_why(site: Site, monkeypat
         msg = "a bug"
         raise RuntimeError(msg)
 
-    monkeypatch.setattr("oci_cluster.launcher.follow.follow.Follower.run", fail)
+    monkeypatch.setattr("oci_cluster.launcher.follow.follower.Follower.run", fail)
     cluster = site.cluster(name="mine").up()
     site.ready()
     with pytest.raises(RuntimeError, match="a bug"):
@@ -235,8 +235,8 @@ def test_the_guard_of_one_that_could_not_be_ended_stays(site: Site, monkeypatch:
         msg = "no answer"
         raise BackendError(msg)
 
-    monkeypatch.setattr("oci_cluster.launcher.follow.follow.Follower.until_ready", lambda _: None)
-    monkeypatch.setattr("oci_cluster.launcher.follow.follow.Follower.run", fail)
+    monkeypatch.setattr("oci_cluster.launcher.follow.follower.Follower.until_ready", lambda _: None)
+    monkeypatch.setattr("oci_cluster.launcher.follow.follower.Follower.run", fail)
     monkeypatch.setattr("oci_cluster.launcher.lifecycle.Lifecycle.stop", fail)
     cluster = site.cluster(name="mine").up()
     with pytest.raises(BackendError, match="no answer"):

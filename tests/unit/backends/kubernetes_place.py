@@ -9,7 +9,7 @@ from lightkube.config.kubeconfig import KubeConfig
 from unit.backends.places import Base
 from unit.fake_kubernetes import FakeKubernetes, RefusalError
 
-from oci_cluster.backends.kubernetes.api.access import Access
+from oci_cluster.backends.kubernetes.api.kubeconfig import Access
 from oci_cluster.backends.kubernetes.api.service import Service
 from oci_cluster.backends.kubernetes.backend import KubernetesBackend
 

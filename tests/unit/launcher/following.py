@@ -11,7 +11,7 @@ from typing import Any
 from unit.fake_backend import LAUNCH, LIMITS, FakeBackend, FakeSignals, keep, plan_of
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.launcher.follow.follow import Follower
+from oci_cluster.launcher.follow.follower import Follower
 from oci_cluster.launcher.show.logs import MergedLogs
 
 

@@ -63,7 +63,7 @@ def test_whatever_the_launcher_meets_nothing_goes_on_alone(
         )
 
     door.backend.on["start"] = start
-    monkeypatch.setattr("builtins.print" if words else "oci_cluster.launcher.follow.follow.Follower.run", fail)
+    monkeypatch.setattr("builtins.print" if words else "oci_cluster.launcher.follow.follower.Follower.run", fail)
     with pytest.raises(OSError, match="Too many open files"):
         verbs.run("launch", ["dask", "1", "--name", "mine", *words])
     assert door.backend.calls[-2:] == [("finish", "mine"), "close"]
@@ -86,7 +86,7 @@ def test_one_that_could_not_be_ended_keeps_its_guard(door: Door, monkeypatch: py
         raise BackendError(msg)
 
     monkeypatch.setattr("oci_cluster.launcher.launch.cluster_reaper.Reaper", Noting)
-    monkeypatch.setattr("oci_cluster.launcher.follow.follow.Follower.run", fail)
+    monkeypatch.setattr("oci_cluster.launcher.follow.follower.Follower.run", fail)
     monkeypatch.setattr("oci_cluster.launcher.lifecycle.Lifecycle.stop", fail)
     with pytest.raises(BackendError, match="no answer"):
         verbs.run("launch", ["dask", "1"])

@@ -10,7 +10,7 @@ from unit.fake_cluster import FOR_EVER_S, KEY, LAUNCH, MakeNode, messages
 from unit.node.fake_lives import ONE, TWO, Launch, OtherMain, Workers, lead_earlier, of, term
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import read_stop
+from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, STOP, config_file, exit_file, heartbeat_file
 
 pytestmark = pytest.mark.usefixtures("empty_memory")

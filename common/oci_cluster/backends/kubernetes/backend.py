@@ -23,7 +23,7 @@ from oci_cluster.backends.kubernetes.cluster import requests, states
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, any_running, clusters_dir
-from oci_cluster.contract.files.told_work_dir import own_work_dirs
+from oci_cluster.contract.files.untrusted_work_dir import own_work_dirs
 from oci_cluster.errors import ClusterError, LostPlanError, SettingsError
 from oci_cluster.images.records import note_of
 from oci_cluster.system.console import Say, program, say_to_stderr
@@ -46,7 +46,7 @@ def open_backend(
     sleep = sleeper(is_stopped)
 
     def open_service(settings: Mapping[str, str]) -> Service:
-        from oci_cluster.backends.kubernetes.api.access import open_access
+        from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
         from oci_cluster.backends.kubernetes.api.service import LOOK_PATIENCE_S, PATIENCE_S, Service
 
         patience_s, say = (LOOK_PATIENCE_S if is_looking else PATIENCE_S), say_to_stderr(program())
@@ -169,7 +169,7 @@ class KubernetesBackend(Backend):
 
     def prepare(self, plan: Plan, say: Say) -> Plan:
         """Checks that a person agrees to the context, and that named objects exist."""
-        from oci_cluster.backends.kubernetes.api.access import confirm
+        from oci_cluster.backends.kubernetes.api.kubeconfig import confirm
         from oci_cluster.backends.kubernetes.cluster.preflight import check_place
 
         confirm(self.service.access, self._given, say)

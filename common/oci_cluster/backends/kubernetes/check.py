@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
-from oci_cluster.backends.kubernetes.api.access import open_access
+from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.cluster import preflight, requests
 from oci_cluster.backends.kubernetes.cluster.states import way_out

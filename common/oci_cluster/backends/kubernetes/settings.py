@@ -14,7 +14,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.files.generations import is_interruptible
+from oci_cluster.contract.files.lives import is_interruptible
 from oci_cluster.contract.parsers import (
     WrongValueError,
     matching,

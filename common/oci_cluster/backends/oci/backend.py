@@ -27,7 +27,7 @@ from oci_cluster.backends.oci.settings import settings_of, tags_given
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, clusters_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.told_work_dir import own_work_dirs
+from oci_cluster.contract.files.untrusted_work_dir import own_work_dirs
 from oci_cluster.contract.names import CERTIFICATE, LAUNCHED
 from oci_cluster.contract.settings.settings_files import session_defaults
 from oci_cluster.errors import UsageError

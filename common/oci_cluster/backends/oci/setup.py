@@ -18,8 +18,8 @@ import oci
 
 from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
 from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
-from oci_cluster.backends.oci.tenancy.access import Access
 from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN, Tenancy, as_sent, cli
+from oci_cluster.backends.oci.tenancy.iam_policies import Access
 from oci_cluster.backends.oci.tenancy.requirements import (
     Needed,
     Places,
@@ -489,7 +489,7 @@ class Setup:
                 self._sleep(_PAUSE_S)
 
     def _make(self, steps: Sequence[Step], made: set[str], say: Say) -> tuple[Sequence[str], BackendError] | None:
-        """Make what is not *made*, up to a command that fails, which may have made it."""
+        """Make what is not *made*, up to a command that fails."""
         for step in steps:
             if step.item in made or any(_NEW in word for word in step.command):
                 continue  # what needs the OCID of another thing waits until that is seen

@@ -27,7 +27,7 @@ from oci_cluster.contract.storage.hanging_disk import asked_dir
 from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.connect.client_files import Gate, client_port, write_client_files
-from oci_cluster.launcher.connect.port_forwarder import Connections, LooksAgain, check_reachable, never, patiently
+from oci_cluster.launcher.connect.tcp_proxy import Connections, LooksAgain, check_reachable, never, patiently
 from oci_cluster.launcher.context import chosen
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.session import types

@@ -8,7 +8,7 @@ from typing import Any
 
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.cluster import NodeState, Plan
-from oci_cluster.contract.files.generations import read_stop
+from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import SCALE_REQUEST, is_worker, rank_of
 from oci_cluster.contract.parsers import parse_bounds
 from oci_cluster.errors import ClusterError, ExitCode

@@ -177,7 +177,7 @@ def _plan(line: CommandLine, backend: Backend) -> Plan:
 
 def _follow(lifecycle: Lifecycle, cluster: Cluster, plan: Plan, signals: Signals, on_ready: Callable[[], None]) -> int:
     """Show *cluster* to its end; return its exit code."""
-    from oci_cluster.launcher.follow.follow import Follower
+    from oci_cluster.launcher.follow.follower import Follower
     from oci_cluster.launcher.show.logs import MergedLogs
 
     backend, say = lifecycle.backend, lifecycle.say
@@ -195,7 +195,7 @@ def _follow(lifecycle: Lifecycle, cluster: Cluster, plan: Plan, signals: Signals
 
 def _wait(lifecycle: Lifecycle, cluster: Cluster, plan: Plan, signals: Signals) -> int:
     """Return 0 when *cluster* is ready; its exit code where it ended instead."""
-    from oci_cluster.launcher.follow.follow import Follower
+    from oci_cluster.launcher.follow.follower import Follower
 
     follower = Follower(lifecycle.backend, cluster, plan, say=lifecycle.say, signals=signals)
     code = follower.until_ready()

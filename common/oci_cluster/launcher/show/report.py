@@ -23,7 +23,7 @@ from oci_cluster.contract.cluster import (
     was_main_told,
 )
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import is_interruptible, read_life, read_stop
+from oci_cluster.contract.files.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.contract.outcome import was_stopped
 from oci_cluster.contract.storage.hanging_disk import LIMIT_S, Asked, asked, asked_dir, may_hang

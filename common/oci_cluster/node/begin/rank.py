@@ -14,13 +14,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import read_stop
+from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import claim_file, node_name
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import SettingsError, StoppedError, StorageError, TimedOutError
-from oci_cluster.node.begin.generation import Arrival
+from oci_cluster.node.begin.life import Arrival
 
 log = logging.getLogger(__name__)
 

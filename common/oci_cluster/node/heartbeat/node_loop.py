@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import read_stop
+from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import STOP, exit_file, heartbeat_file
 from oci_cluster.contract.outcome import Outcome, exit_fields, outcome_of
 from oci_cluster.contract.settings.node import NodeSettings

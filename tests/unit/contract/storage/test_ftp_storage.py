@@ -16,9 +16,9 @@ from pyftpdlib.handlers import FTPHandler
 from pyftpdlib.servers import FTPServer
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import read_life
+from oci_cluster.contract.files.lives import read_life
 from oci_cluster.errors import StorageError
-from oci_cluster.node.begin.generation import LedLife
+from oci_cluster.node.begin.life import LedLife
 
 if TYPE_CHECKING:
     from oci_cluster.node.heartbeat.node_loop import NodeLoop

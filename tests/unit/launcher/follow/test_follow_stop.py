@@ -14,7 +14,7 @@ from unit.signed_files import signed
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, NotPermittedError
 from oci_cluster.launcher import lifecycle
-from oci_cluster.launcher.follow import follow
+from oci_cluster.launcher.follow import follower
 from oci_cluster.launcher.lifecycle import request_stop
 
 
@@ -84,7 +84,7 @@ def test_a_ctrl_c_that_could_not_be_passed_on_is_told(run: Run, monkeypatch: pyt
     def fail(*_: object, **__: object) -> None:
         raise BackendError("no answer")
 
-    monkeypatch.setattr(follow, "request_stop", fail)
+    monkeypatch.setattr(follower, "request_stop", fail)
 
     asked: list[object] = []
 

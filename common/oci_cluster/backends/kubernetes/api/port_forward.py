@@ -21,7 +21,7 @@ from websockets.exceptions import InvalidHandshake, InvalidStatus, WebSocketExce
 from websockets.sync.client import ClientConnection, connect
 from websockets.typing import Subprotocol
 
-from oci_cluster.backends.kubernetes.api.access import Access
+from oci_cluster.backends.kubernetes.api.kubeconfig import Access
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Object, Service, as_kubernetes_error
 from oci_cluster.backends.kubernetes.cluster import states
 from oci_cluster.backends.kubernetes.cluster.requests import INDEX, LAUNCH

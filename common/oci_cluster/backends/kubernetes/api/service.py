@@ -18,7 +18,7 @@ from typing import Any
 import httpx2 as httpx
 import yaml
 
-from oci_cluster.backends.kubernetes.api.access import Access
+from oci_cluster.backends.kubernetes.api.kubeconfig import Access
 from oci_cluster.contract.storage.retry import Repeats, RequestFailedError, Waiting
 from oci_cluster.errors import BackendError, ExitCode
 from oci_cluster.system.console import Say

@@ -19,7 +19,7 @@ from oci_cluster.backends.archive import owner
 from oci_cluster.backends.code import Code, code_of
 from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored
 from oci_cluster.contract.cluster import Plan, limits_of
-from oci_cluster.contract.files.generations import is_interruptible
+from oci_cluster.contract.files.lives import is_interruptible
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable

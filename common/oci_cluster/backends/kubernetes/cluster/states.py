@@ -17,8 +17,8 @@ from oci_cluster.backends import archive
 from oci_cluster.backends.kubernetes.cluster import requests
 from oci_cluster.backends.kubernetes.settings import is_stored
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
-from oci_cluster.contract.files import told_work_dir
-from oci_cluster.contract.files.generations import is_interruptible
+from oci_cluster.contract.files import untrusted_work_dir
+from oci_cluster.contract.files.lives import is_interruptible
 from oci_cluster.contract.names import exit_file
 from oci_cluster.contract.parsers import parse_count, parse_name
 from oci_cluster.errors import ExitCode, LostPlanError, SettingsError
@@ -155,7 +155,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Col
         raise LostPlanError(f"the Job {cluster.handle} does not say what was launched: {printable(error)}") from error
     work_dir = environment.get("WORK_DIR", "")
     if is_stored(work_dir):
-        told_work_dir.checked(work_dir, own, f"the Job {cluster.handle}")
+        untrusted_work_dir.checked(work_dir, own, f"the Job {cluster.handle}")
     return Plan(
         **cluster.head,
         nodes=tuple(nodes),

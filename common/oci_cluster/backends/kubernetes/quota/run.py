@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.backends.kubernetes.api.access import open_access
+from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.backends.kubernetes.api.service import (
     KUEUE,
     LOOK_PATIENCE_S,

@@ -24,7 +24,7 @@ from oci_cluster.backends.oci.jobs.requests import (
     TAG_STYLE,
 )
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan, State, limits_of, planned_nodes
-from oci_cluster.contract.files import told_work_dir
+from oci_cluster.contract.files import untrusted_work_dir
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import exit_file, rank_of
 from oci_cluster.contract.outcome import outcome_of
@@ -127,7 +127,7 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
         environment=environment,
         settings={},
         limits=limits,
-        work_dir=told_work_dir.checked(environment["WORK_DIR"], own, f"the Job of {cluster.name}"),
+        work_dir=untrusted_work_dir.checked(environment["WORK_DIR"], own, f"the Job of {cluster.name}"),
         placed={
             "job": cluster.handle,
             "compartment": str(job.compartment_id),

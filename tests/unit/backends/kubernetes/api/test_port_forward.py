@@ -19,13 +19,13 @@ from typing import Any
 import pytest
 from kube.identity import Authority
 from port_servers import echo, echoed, many_at_once, read_all, send_and_read, serving
-from unit.backends.kubernetes.api.test_access import kubeconfig
+from unit.backends.kubernetes.api.test_kubeconfig import kubeconfig
 from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_forwarder import FakeForwarder
 
 from oci_cluster.backends.base import PortForward
 from oci_cluster.backends.kubernetes.api import port_forward as module
-from oci_cluster.backends.kubernetes.api.access import open_access
+from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.backends.kubernetes.api.port_forward import PortLine, open_line
 from oci_cluster.backends.kubernetes.api.service import KubernetesError
 from oci_cluster.contract.cluster import Cluster

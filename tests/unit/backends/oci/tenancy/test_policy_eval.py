@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from oci_cluster.backends.oci.tenancy.access import (
+from oci_cluster.backends.oci.tenancy.client import Ancestor
+from oci_cluster.backends.oci.tenancy.iam_policies import (
     Caller,
     Given,
     holds,
@@ -15,7 +16,6 @@ from oci_cluster.backends.oci.tenancy.access import (
     parse_condition,
     parse_statement,
 )
-from oci_cluster.backends.oci.tenancy.client import Ancestor
 
 ROOT, TEAM, JOBS, OTHER = "ocid1.tenancy.oc1..t", "ocid1.compartment.oc1..team", "ocid1.compartment.oc1..j", "other"
 NODES = Caller("dynamic-group", frozenset({"cluster-runs"}), frozenset({"ocid1.dynamicgroup.oc1..d"}))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from unit.api.conftest import Site, until
 
-from oci_cluster.api.table import LiveTable, is_notebook, table_html
+from oci_cluster.api.notebook_table import LiveTable, is_notebook, table_html
 
 EVIL = "<script>alert(1)</script>"
 
@@ -82,7 +82,7 @@ def test_a_live_table_is_for_notebooks(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_cluster_in_a_notebook_shows_its_nodes_as_they_change(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """While it comes up, and at its end."""
     notebook = Notebook(monkeypatch, kernel=1)
-    monkeypatch.setattr("oci_cluster.api.table._SOON_S", 0.0)
+    monkeypatch.setattr("oci_cluster.api.notebook_table._SOON_S", 0.0)
     cluster = site.cluster(name="mine").up()
     until(lambda: any(">WORKER_1</td>" in html for html in notebook.shown))
     assert "mine: plain on local, ACCEPTED" in notebook.shown[0]

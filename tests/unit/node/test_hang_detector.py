@@ -15,7 +15,7 @@ import pytest
 from unit.fake_cluster import MakeNode, Node, all_train
 
 from oci_cluster.contract.names import STOP
-from oci_cluster.node.standstill import SIGNAL, Standstill, ask_all, waits_in
+from oci_cluster.node.hang_detector import SIGNAL, Standstill, ask_all, waits_in
 from oci_cluster.system.process import kill_group
 
 pytestmark = pytest.mark.usefixtures("empty_memory")

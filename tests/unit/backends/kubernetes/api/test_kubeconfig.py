@@ -12,8 +12,8 @@ from typing import Any
 import httpx2 as httpx
 import pytest
 
-from oci_cluster.backends.kubernetes.api import access as module
-from oci_cluster.backends.kubernetes.api.access import confirm, open_access
+from oci_cluster.backends.kubernetes.api import kubeconfig as module
+from oci_cluster.backends.kubernetes.api.kubeconfig import confirm, open_access
 from oci_cluster.errors import NotPermittedError, SettingsError, UsageError
 
 

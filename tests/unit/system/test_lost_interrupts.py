@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.system import keyboard_interrupt
+from oci_cluster.system import lost_interrupts
 
 BEGIN = (
     "import gc, io, os, signal, time\n"
-    "from oci_cluster.system.keyboard_interrupt import stop_looking, keep_interrupts, raise_at\n"
+    "from oci_cluster.system.lost_interrupts import stop_looking, keep_interrupts, raise_at\n"
     "from oci_cluster.system.process import Signals\n"
     "keep_interrupts()\n"
     "raise_at(signal.SIGINT)\n"
@@ -35,7 +35,7 @@ BEGIN = (
 
 def run(inside: str, drops: str = "Dropped()") -> subprocess.CompletedProcess[str]:
     """Run a program that drops an object whose destructor does something."""
-    environ = {"PYTHONPATH": str(Path(keyboard_interrupt.__file__).parents[2])}
+    environ = {"PYTHONPATH": str(Path(lost_interrupts.__file__).parents[2])}
     program = [sys.executable, "-c", BEGIN.format(inside=inside, drops=drops)]
     return subprocess.run(program, env=environ, capture_output=True, text=True, timeout=120, check=False)
 
@@ -65,7 +65,7 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
     """Neither by itself nor by a second signal, whatever else fails there."""
     program = (
         f"import signal, time\n"
-        f"from oci_cluster.system.keyboard_interrupt import stop_looking, raise_at\n"
+        f"from oci_cluster.system.lost_interrupts import stop_looking, raise_at\n"
         f"raise_at(signal.SIGINT)\n"
         f"try:\n"
         f"    try:\n"
@@ -85,7 +85,7 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
         f"    print('caught')\n"
     )
     program = program.replace("        raise\n", "") if way_out == "finally" else program
-    environ = {"PYTHONPATH": str(Path(keyboard_interrupt.__file__).parents[2])}
+    environ = {"PYTHONPATH": str(Path(lost_interrupts.__file__).parents[2])}
     done = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, text=True, timeout=120, check=False
     )
@@ -94,8 +94,8 @@ def test_what_ends_for_it_is_not_cut_short(way_out: str) -> None:
 
 def test_a_look_that_comes_as_the_looking_ends_sets_no_timer() -> None:
     """Python runs a handler some time after its signal; at its end it has none, and the next signal would kill."""
-    keyboard_interrupt.stop_looking()
-    keyboard_interrupt._interrupt._look(signal.SIGALRM, None)
+    lost_interrupts.stop_looking()
+    lost_interrupts._interrupt._look(signal.SIGALRM, None)
     assert signal.getitimer(signal.ITIMER_REAL) == (0, 0)
 
 

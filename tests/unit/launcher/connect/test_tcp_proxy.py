@@ -14,7 +14,7 @@ from harness import wait_until
 
 from oci_cluster.backends.base import DirectConnection
 from oci_cluster.errors import BackendError, UsageError
-from oci_cluster.launcher.connect.port_forwarder import Connections, Forwarder, check_reachable
+from oci_cluster.launcher.connect.tcp_proxy import Connections, Forwarder, check_reachable
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from harness import wait_until
 
-from oci_cluster.node.last_resort import NodeSignals
+from oci_cluster.node.watchdog import NodeSignals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children of an agent that is gone end on Linux alone")
 

@@ -11,8 +11,8 @@ from typing import Any
 from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.cluster import Cluster, NodeState, Plan, any_running, cluster_code
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import Life, is_interruptible, read_life, read_stop
 from oci_cluster.contract.files.liveness import Liveness
+from oci_cluster.contract.files.lives import Life, is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.storage.hanging_disk import AskedFiles, may_hang

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from oci_cluster.contract.files.told_work_dir import checked
+from oci_cluster.contract.files.untrusted_work_dir import checked
 from oci_cluster.errors import LostPlanError
 
 

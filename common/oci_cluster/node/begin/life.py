@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.files.generations import Life, read_life
+from oci_cluster.contract.files.lives import Life, read_life
 from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, arrival_file, config_file, exit_file
 from oci_cluster.errors import LifeInterruptedError
 from oci_cluster.node.heartbeat.node_loop import NodeLoop
