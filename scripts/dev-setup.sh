@@ -64,7 +64,10 @@ setup_python() {
   # Compiled now, also where PYTHONDONTWRITEBYTECODE is set: else every start of a tool compiles again.
   if [[ -n "${uv}" ]]; then
     log "installing requirements-dev.txt into .venv with uv"
-    uv_install "${uv}" --python "${python}" --compile-bytecode --require-hashes --requirement "${locked}" && return
+    if uv_install "${uv}" --python "${python}" --require-hashes --requirement "${locked}"; then
+      "${python}" -I "${root}/common/oci_cluster/system/envs/bytecode.py" TIMESTAMP
+      return
+    fi
   fi
   log "uv failed; installing requirements-dev.txt into .venv with pip"
   pip_install --requirement "${locked}" || die 69 "pip could not install requirements-dev.txt; see above"

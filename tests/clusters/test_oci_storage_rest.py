@@ -35,7 +35,7 @@ def asked(cloud: Cloud, since: int = 0) -> list[dict[str, Any]]:
 
 
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("nodes", [4, 16, 48])
+@pytest.mark.parametrize("nodes", [2, 16, 48])
 def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
     """At most 0.3 a second by each node, no list by a worker; the last node that arrives is released within a poll."""
     late = f"*/WORKER_{nodes - 1}_config.json"
@@ -66,7 +66,7 @@ def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
     beats = WINDOW_S / 24 + 1
     assert sum(own.values()) <= 0.3 * nodes * WINDOW_S + 1, own
     assert own["list_objects"] <= WINDOW_S / 3.6 + 1  # main's
-    assert own["get_object stop"] <= (nodes - 1) * (WINDOW_S / 4.5 + 1)
+    assert own["get_object stop"] <= (nodes - 1) * (WINDOW_S / 5.4 + 1)
     assert own["put_object WORKER_heartbeat.json"] <= (nodes - 1) * beats
     assert own["get_object MAIN_heartbeat.json"] <= (nodes - 1) * beats
     assert own["put_object MAIN_heartbeat.json"] <= beats
@@ -84,7 +84,7 @@ def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
             for call in window
             if call["principal"] == principal and kind_of(call) in {"get_object stop", "list_objects"}
         ]
-        assert max(later - sooner for sooner, later in pairwise(looks)) < 6.0
+        assert max(later - sooner for sooner, later in pairwise(looks)) < 7.2
     launch.interrupt()
     assert wait(launch) == 143, launch.err
     cloud.assert_nothing_runs()

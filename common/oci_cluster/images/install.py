@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say, say_to_stderr
-from oci_cluster.system.envs.installer import Uv, run_installer
+from oci_cluster.system.envs.installer import Uv, compile_packages, run_installer
 from oci_cluster.system.envs.no_pip import put_into
 from oci_cluster.system.envs.package_lists import EnvFile, cpu_pins, read_env_file, uv_words
 
@@ -59,8 +58,8 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say, *
     files = [read_env_file(path) for path in env_files]
     # An index that a file itself names must not hide another's versions. Compiled in the end, when it is known what
     # stays.
-    own = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_COMPILE_BYTECODE": "0"}
-    uv = Uv(Path(sys.executable).with_name("uv"), say, torch=torch, **own)
+    own = {"UV_INDEX_STRATEGY": "unsafe-best-match"}
+    uv = Uv(Path(sys.executable).with_name("uv"), say, torch=torch, compiles=False, **own)
     conda = next(filter(None, map(shutil.which, _CONDAS)), None)
     if conda:
         say("  conda makes this environment: versions are chosen anew, and hashes are not checked")
@@ -76,11 +75,8 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say, *
     site_packages = next(directory.glob("lib/python*/site-packages"))
     asked = [entry for file in files for entry in file.pip if _SDK.match(entry)]
     _trim(site_packages, services=len(asked) <= 1)
-    # Some packages bring templates in no Python that there is: what cannot be compiled is not used. The hash is not
-    # looked at: nothing in an image changes, and times of files do not survive every builder.
-    compile_all = ["-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "unchecked-hash", str(site_packages)]
-    quiet = subprocess.DEVNULL
-    subprocess.run([directory / "bin" / "python", *compile_all], check=False, stdout=quiet, stderr=quiet)  # noqa: S603
+    # The hash is not looked at: nothing in an image changes, and times of files do not survive every builder.
+    compile_packages(directory, say, "UNCHECKED_HASH")
     # A line each, `name==version`; conda's with its build.
     listed = sorted(
         {f"{found.name}=={found.version}" for found in distributions(path=[str(site_packages)])}, key=str.lower

@@ -32,6 +32,7 @@ case " $*" in
   " -I -m pip "*" --version") exit "${STUB_NO_PIP:-0}" ;;
   *requirements-install.txt) cp "$STUB" "${0%/*}/uv" && exit "${STUB_PIP_FAILS:-0}" ;;
   " -m ensurepip") ;;
+  *"/bytecode.py TIMESTAMP") ;;
   *" install "*) printf '%b' "$STUB_OUTPUT" && exit "${STUB_FAILS:-0}" ;;
   " -m oci_cluster requirements "*) exec "$STUB_PYTHON" "$@" ;;
   *) echo "stub: unknown call: $*" >&2 && exit 64 ;;
@@ -48,6 +49,7 @@ class Checkout:
         self.root = place / "my checkout"
         self.env_file = self.root / "dask" / "env.yaml"
         self.said: list[str] = []
+        self.compiled: list[str] = []
         self._calls = place / "calls"
         self._monkeypatch = monkeypatch
         package = self.root / "common" / "oci_cluster"
@@ -76,7 +78,7 @@ class Checkout:
     def calls(self) -> list[str]:
         """Return the calls since the last time, with the checkout as ROOT and the stubs' folder as BIN.
 
-        Without those that ask for a version.
+        Without those that ask for a version, or compile what was installed.
         """
         if not self._calls.exists():
             return []
@@ -85,7 +87,9 @@ class Checkout:
             text = text.replace(str(path), name)
         self._calls.unlink()
         text = re.sub(r"\S*/(wanted|versions)\.txt", r"\1", text)
-        return [line for line in text.splitlines() if not line.endswith("/uv --version")]
+        self.compiled = re.findall(r"^(.*) -I .*/bytecode\.py TIMESTAMP$", text, re.MULTILINE)
+        unasked = re.compile(r"/uv --version$|/bytecode\.py TIMESTAMP$")
+        return [line for line in text.splitlines() if not unasked.search(line)]
 
     def make_tools(self) -> None:
         """Be a checkout whose .venv is there; its interpreter knows env.yaml by heart."""

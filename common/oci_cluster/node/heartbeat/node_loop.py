@@ -45,8 +45,8 @@ _TRY_AGAIN_S = 1.0
 # How soon main's heartbeat is read again where a word of main's is waited for.
 _OFTEN_S = 0.5
 # How much later than main a worker looks for `stop`, and the longest that this makes of POLL_CEILING. Chosen: with this
-# and two requests each HEARTBEAT_INTERVAL, a node at rest asks 0.3 times a second.
-_FEWER, _LOOK_AT_REST_S = 1.25, 5.0
+# and two requests each HEARTBEAT_INTERVAL, a worker at rest asks 0.25 times a second, and main 0.33 times.
+_FEWER, _LOOK_AT_REST_S = 1.5, 6.0
 # How long storage is asked to take the last lines of a log: longer than it may want to be left alone (`leave_alone`, by
 # default), shorter than anybody waits for a node to end.
 _LAST_LINES_S = 20.0

@@ -26,6 +26,7 @@ _HOOK_PROGRESS = re.compile(rf"^  \S|{_PROGRESS.pattern}")
 # uv's words where requirements contradict each other, or are none; and where something is on no index.
 _CONTRADICTION = re.compile(r"No solution found|Couldn't parse")
 _MISSING = re.compile(r"was not found in|[Tt]here (is|are) no versions? of")
+_COMPILER = Path(__file__).with_name("bytecode.py")
 # How long processes of an installer that is killed are looked for: meanwhile one may start another.
 _SESSION_ENDS_S = 5.0
 
@@ -33,13 +34,15 @@ _SESSION_ENDS_S = 5.0
 class Uv:
     """The program uv, told all that pip is told by its files and variables."""
 
-    def __init__(self, program: str | Path, say: Say, *, torch: str = "", **variables: str) -> None:
+    def __init__(
+        self, program: str | Path, say: Say, *, torch: str = "", compiles: bool = True, **variables: str
+    ) -> None:
         self._program = str(program)
         self._say = say
         self.settings = pip_settings(os.environ)
         self._options, environ = uv_options(self.settings, say)
-        # Compiled here and now: an uncompiled start costs seconds, every time.
-        self._environ = {"UV_COMPILE_BYTECODE": "1", **environ, **variables}
+        self._compiles = compiles
+        self._environ = {"UV_COMPILE_BYTECODE": "0", **environ, **variables}
         if torch:  # PyTorch's own index for torch and what goes with it, and no other
             self._environ["UV_TORCH_BACKEND"] = torch
 
@@ -56,14 +59,26 @@ class Uv:
             if _CONTRADICTION.search(str(error)) and not _MISSING.search(str(error)):
                 raise SettingsError(str(error)) from error
             raise
+        self._compile(directory)
 
     def run_hook(self, hook: Path, directory: Path, kept: Path, **variables: str) -> None:
         """Run the ``post-install.sh`` *hook*, which gets interpreter, cache, and the command that installs."""
         told: list[str | Path] = [hook.absolute(), directory / "bin" / "python", kept]
         run_installer([*told, *self._command(directory)], self._say, {**self._environ, **variables}, _HOOK_PROGRESS)
+        self._compile(directory)
 
     def _command(self, directory: Path) -> list[str]:
         return [self._program, "pip", "install", "--python", str(directory / "bin" / "python"), *self._options]
+
+    def _compile(self, directory: Path) -> None:
+        # Here and now: an uncompiled start costs seconds, and where nobody may write to the environment each time.
+        if self._compiles:
+            compile_packages(directory, self._say, "TIMESTAMP")
+
+
+def compile_packages(directory: Path, say: Say, mode: str) -> None:
+    """Compile what the environment *directory* has, by a *mode* of `py_compile.PycInvalidationMode`."""
+    run_installer([directory / "bin" / "python", "-I", _COMPILER, mode], say)
 
 
 def run_installer(

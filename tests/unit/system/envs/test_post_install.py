@@ -48,7 +48,7 @@ def test_a_post_install_script_is_run_when_all_else_is_installed(prepared: Check
     hook = "ROOT/dask/post-install.sh ROOT/.venv/envs/dask/bin/python KEPT/oci-cluster/dask"
     assert prepared.calls()[-2:] == [
         f"{install} --requirement wanted {environ} <dask==1.0 bokeh==2.0 >",
-        f"{hook} {install} {environ.replace(' ', ' UV_COMPILE_BYTECODE=1 ', 1)}",
+        f"{hook} {install} {environ.replace(' ', ' UV_COMPILE_BYTECODE=0 ', 1)}",
     ]
     assert (prepared.root.parent / "kept" / "oci-cluster" / "dask").is_dir()
 

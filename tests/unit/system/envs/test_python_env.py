@@ -28,6 +28,7 @@ def test_the_launchers_environment_is_made_with_uv(checkout: Checkout) -> None:
             f"BIN/uv pip install --python ROOT/.venv/bin/python {LOCKED}",
         ],
     )
+    assert checkout.compiled == ["ROOT/.venv/bin/python"]
 
 
 PIP = "ROOT/.venv/bin/python -I -m pip --disable-pip-version-check --no-input"

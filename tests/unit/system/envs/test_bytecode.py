@@ -1,0 +1,66 @@
+"""What an environment has is compiled, but for what hardly anybody imports."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from oci_cluster.system.envs import bytecode
+
+COMPILED = ("one.py", "big/_testing/x.py", "oci/core/models/x.py", "oci/database/client.py", "testing/x.py")
+LEFT_OUT = ("big/tests/test_x.py", "big/deep/test/x.py", "oci/database/models/x.py", "services/core/tests/x.py")
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """Return the packages of an environment whose path looks like one that is left out."""
+    environment = tmp_path / "tests" / "env"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
+    place = next(environment.glob("lib/python*/site-packages"))
+    for name in (*COMPILED, *LEFT_OUT):
+        (place / name).parent.mkdir(parents=True, exist_ok=True)
+        (place / name).touch()
+    (place / "template.py").write_text("{% name %}")
+    return place
+
+
+def compile_packages(packages: Path, mode: str = "TIMESTAMP", before: str = "") -> str:
+    program = ["-c", f"{before}\nimport runpy, sys\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')"]
+    command = [packages.parents[2] / "bin" / "python", "-I", *program, bytecode.__file__, mode]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stderr
+
+
+def compiled(packages: Path) -> set[str]:
+    found = packages.rglob("__pycache__/*.pyc")
+    return {f"{path.parents[1].relative_to(packages)}/{path.name.partition('.')[0]}.py".lstrip("./") for path in found}
+
+
+@pytest.mark.parametrize(
+    "before", ["", "import multiprocessing.synchronize\nmultiprocessing.synchronize.Lock = lambda **_: open('/none')"]
+)
+def test_what_is_imported_is_compiled(packages: Path, before: str) -> None:
+    """Also on a machine without semaphores; what is no Python is passed over without a word."""
+    assert compile_packages(packages, before=before) == ""
+    assert compiled(packages) == set(COMPILED)
+
+
+def test_what_is_compiled_is_not_again(packages: Path) -> None:
+    """Packages that are added are: an environment may get them later."""
+    compile_packages(packages)
+    (kept,) = packages.glob("__pycache__/one.*.pyc")
+    kept.write_bytes(b"kept")
+    (packages / "added.py").touch()
+    compile_packages(packages)
+    assert kept.read_bytes() == b"kept"
+    assert compiled(packages) == {*COMPILED, "added.py"}
+
+
+def test_services_that_are_asked_are_services_of_the_sdk() -> None:
+    """A name that is none would leave its models uncompiled: each start would be slower."""
+    import oci  # noqa: PLC0415 - takes a second
+
+    place = Path(oci.__file__).parent
+    assert [name for name in bytecode._SERVICES if not (place / name / "models").is_dir()] == []
