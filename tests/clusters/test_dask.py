@@ -248,18 +248,13 @@ def test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner(project: 
     assert not (launch.directory / "MAIN_certificate.json").exists()
 
 
-def test_without_encryption_a_plain_client_connects(project: Project) -> None:
-    """CLUSTER_TLS=0 is a plain Dask cluster."""
-    entry = project.write("plain.py", CONNECT + "print(client.scheduler.address)")
-    launch = project.launch("dask", "1", "--entry", entry, "--env", "CLUSTER_TLS=0")
-    assert launch.wait() == 0
-    assert re.search(r"tcp://127\.0\.0\.\d+:8786", launch.out)
-
-
 def test_scripts_of_others_connect_as_they_are(project: Project) -> None:
-    """As they are written for one machine, and for ADS; the number of workers is the cluster's, which is said."""
+    """As they are written for one machine, and for ADS; the number of workers is the cluster's, which is said.
+
+    LightGBM looks for a worker's address among those of the machine's interfaces, and ends where it is not there.
+    """
     script = """
-import os
+import json, os, psutil
 from dask.distributed import Client
 import dask.dataframe
 if __name__ == "__main__":
@@ -268,6 +263,8 @@ if __name__ == "__main__":
             workers = client.scheduler_info()["workers"].values()
             print(client.scheduler.address, *sorted(worker["name"] for worker in workers))
     print(os.environ["OCI__MODE"], os.environ["OCI__WORKER_COUNT"], os.environ["OCI__SYNC_DIR"])
+    interfaces = lambda: [one.address for found in psutil.net_if_addrs().values() for one in found]
+    print(json.dumps([*Client().run(interfaces).items()]))
 """
     launch = project.launch("dask", "2", "--entry", project.write("theirs.py", script))
     assert launch.wait() == 0
@@ -275,17 +272,6 @@ if __name__ == "__main__":
     assert lines == ["WORKER_1 WORKER_2"] * 2
     assert "Client(n_workers=4, threads_per_worker=1) uses this cluster's 2 worker nodes" in launch.log("MAIN")
     assert f"MAIN 2 {launch.directory}/outputs\n" in launch.log("MAIN")
-
-
-def test_workers_listen_where_libraries_find_their_address(project: Project) -> None:
-    """LightGBM looks for it among the addresses of the machine's interfaces, and ends where it is not there."""
-    script = CONNECT + (
-        "import json, psutil\n"
-        "print(json.dumps([*client.run(lambda: "
-        "[a.address for found in psutil.net_if_addrs().values() for a in found]).items()]))\n"
-    )
-    launch = project.launch("dask", "2", "--entry", project.write("interfaces.py", script))
-    assert launch.wait() == 0
     (line,) = re.findall(r"\[\[.*\]\]", launch.log("MAIN"))
     found = dict(json.loads(line))
     assert len(found) == 2
@@ -305,11 +291,15 @@ def test_workers_import_the_modules_beside_the_script(project: Project) -> None:
 
 
 def test_users_own_environment_runs_the_cluster(project: Project, dask_python: Path) -> None:
-    """--python takes an environment's folder too; one that lacks Dask is told what is missing."""
-    launch = project.launch(
-        "dask", "1", "--entry", project.write("once.py", CONNECT), "--python", str(dask_python.parents[1])
-    )
+    """--python takes an environment's folder too; one that lacks Dask is told what is missing.
+
+    With CLUSTER_TLS=0 it is a plain Dask cluster.
+    """
+    entry = project.write("plain.py", CONNECT + "print(client.scheduler.address)")
+    plain = ("--env", "CLUSTER_TLS=0", "--python", str(dask_python.parents[1]))
+    launch = project.launch("dask", "1", "--entry", entry, *plain)
     assert launch.wait() == 0
+    assert re.search(r"tcp://127\.0\.0\.\d+:8786", launch.out)
     lacking = project.launch("dask", "1", "--python", os.path.realpath(dask_python))
     assert lacking.wait() == 78
     assert "lacks dask, distributed; install what is missing: " in lacking.err
