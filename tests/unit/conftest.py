@@ -31,6 +31,7 @@ _FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHO
 _LIBC = ctypes.CDLL(None)
 _PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
 _NUMBERS = itertools.count()
+_HANDLERS = {f"handler of {number!r}": number for number in signal.valid_signals()}
 _LIMITS = [getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")]
 
 
@@ -96,9 +97,8 @@ def _process_state() -> dict[str, object]:
     adopts = ctypes.c_int()
     if hasattr(_LIBC, "prctl"):
         _LIBC.prctl(_PR_GET_CHILD_SUBREAPER, ctypes.byref(adopts), 0, 0, 0)
-    handlers = {f"handler of {number!r}": signal.getsignal(number) for number in signal.valid_signals()}
     return {
-        **handlers,
+        **{name: signal.getsignal(number) for name, number in _HANDLERS.items()},
         **{f"variable {name}": value for name, value in os.environ.items() if name != "PYTEST_CURRENT_TEST"},
         **{f"limit {number}": resource.getrlimit(number) for number in _LIMITS},
         "blocked signals": signal.pthread_sigmask(signal.SIG_BLOCK, ()),
