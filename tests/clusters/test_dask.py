@@ -16,6 +16,7 @@ import psutil
 import pytest
 from harness import Launch, Project, listening_of, processes_of, wait_until
 
+README = Path(__file__).resolve().parents[2] / "README.md"
 CONNECT = "from distributed import Client\nclient = Client()\nprint('connected', flush=True)\n"
 UNTIL_GO = CONNECT + "import os, time\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
 
@@ -42,6 +43,11 @@ def test_example_shows_each_workers_share_and_its_result(project: Project) -> No
     best = json.loads((launch.directory / "outputs" / "best.json").read_text())
     assert best["cv_score"] > 0.98
     assert re.search(r"dashboard http://127\.0\.0\.\d+:8787/status", launch.err)
+    # As README shows it, but for which worker's result came last.
+    (shown,) = re.findall(r"You see something like this.*?```text\n(.*?)```", README.read_text(), re.DOTALL)
+    lines = [line for line in shown.splitlines() if re.match(r"MAIN +\| (?!.*(?: fits, the last by |agent: ))", line)]
+    assert lines
+    assert [line for line in lines if line not in launch.out.splitlines()] == []
     launch.assert_nothing_left()
 
 
