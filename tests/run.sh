@@ -249,7 +249,8 @@ start_beside() { # command...
 end_beside() {
   local process
   for process in ${beside[@]+"${beside[@]}"}; do
-    kill -KILL -- "-${process}" 2>/dev/null || : # it has ended
+    # Not KILL: an installer has a session of its own, which what started it ends.
+    kill -TERM -- "-${process}" 2>/dev/null || : # it has ended
   done
 }
 

@@ -93,6 +93,7 @@ def _prepare(words: Words) -> int:
     from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
     from oci_cluster.system.envs.python_env import ensure_framework
 
+    raise_at(signal.SIGTERM, signal.SIGHUP)  # to end the installer, too
     print(ensure_framework(PROJECT_ROOT, PROJECT_ROOT / words[0] / "env.yaml", say_to_stderr(program())))
     return 0
 

@@ -17,7 +17,7 @@ from oci_cluster.errors import BackendError, ExitCode, SettingsError, StoppedErr
 from oci_cluster.images import build
 from oci_cluster.launcher import context, verbs
 from oci_cluster.node import outputs, start
-from oci_cluster.system.envs import python_env
+from oci_cluster.system.envs import installer, python_env
 
 COMMON = Path(door.__file__).parents[1]
 ENV_YAML = "dependencies:\n  - pip:\n      - dask==1.0\n      - bokeh==2.0\n"
@@ -297,6 +297,17 @@ def test_prepare_makes_the_frameworks_environment(
     called = calls(python_env, "ensure_framework", Path("/venv/bin/python"))
     assert (door.main(["prepare", "dask"]), capsys.readouterr().out) == (0, "/venv/bin/python\n")
     assert [call[:2] for call in called] == [(root, root / "dask" / "env.yaml")]
+
+
+def test_prepare_ends_its_installer_when_it_is_told_to_end(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would end this process alone leaves a compiler behind, which has a session of its own."""
+
+    def install(*_: object) -> None:
+        program = f"import os, signal, time; os.kill({os.getpid()}, signal.SIGTERM); time.sleep(300)"
+        installer.run_installer([sys.executable, "-c", program], lambda _: None)
+
+    monkeypatch.setattr(python_env, "ensure_framework", install)
+    assert door.main(["prepare", "dask"]) == ExitCode.STOPPED
 
 
 def test_prepare_talks_under_the_scripts_name(
