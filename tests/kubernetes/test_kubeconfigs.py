@@ -170,10 +170,13 @@ def whom_we_find(files: str) -> Object | None:
 
 @pytest.mark.parametrize("which", KUBECONFIGS)
 def test_one_is_who_one_is_for_kubectl(desk: Desk, which: str) -> None:
+    """Nothing of a kubeconfig is changed."""
     files = KUBECONFIGS[which](desk)
     found = whom_kubectl_finds(desk, files)
     assert found
+    before = {path: path.read_bytes() for path in desk.folder.rglob("*") if path.is_file()}
     assert found == whom_we_find(files)
+    assert {path: path.read_bytes() for path in desk.folder.rglob("*") if path.is_file()} == before
 
 
 @pytest.mark.parametrize("which", REFUSED)
