@@ -84,9 +84,15 @@ ${phase} was told to end"
 }
 
 @test "launch: a signal while .venv is being made ends the installer, too" {
-  # It notes its pid, and installs for ever.
+  # It knows its version, notes its pid, and installs for ever.
   mkdir bin
-  printf '#!/bin/sh\necho "$$" >"%s/installer"\n: >"%s/reached"\nexec sleep 300\n' "${STUB_DIR}" "${STUB_DIR}" >bin/uv
+  cat >bin/uv <<END
+#!/bin/sh
+[ "\$1" != --version ] || exec echo 'uv 99.0'
+echo "\$\$" >"${STUB_DIR}/installer"
+: >"${STUB_DIR}/reached"
+exec sleep 300
+END
   chmod +x bin/uv
   PATH="${PWD}/bin:${PATH}" begin_launch none
   kill -TERM "${JOB}"
