@@ -65,7 +65,7 @@ setup_python() {
   if [[ -n "${uv}" ]]; then
     log "installing requirements-dev.txt into .venv with uv"
     if uv_install "${uv}" --python "${python}" --require-hashes --requirement "${locked}"; then
-      "${python}" -I "${root}/common/oci_cluster/system/envs/bytecode.py" TIMESTAMP
+      "${python}" -I "${root}/common/oci_cluster/system/envs/bytecode.py" checkout
       return
     fi
   fi

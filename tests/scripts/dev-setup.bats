@@ -68,7 +68,7 @@ pip="-m pip install --quiet --disable-pip-version-check --compile --require-hash
   assert_calls "\
 ${pip} /dev/stdin
 uv pip install --quiet --python ${PROJECT}/.venv/bin/python ${locked[*]} https://index.example/simple
--I ${PROJECT}/common/oci_cluster/system/envs/bytecode.py TIMESTAMP"
+-I ${PROJECT}/common/oci_cluster/system/envs/bytecode.py checkout"
   # Its line, its hashes, the last of which ends the entry, and nothing else.
   run -0 grep -vE '^    --hash=sha256:[0-9a-f]{64}( \\)?$' "${STUB_DIR}/stdin"
   assert_output --regexp '^uv==[0-9.]+ \\$'

@@ -75,8 +75,7 @@ def install(directory: Path, env_files: Sequence[Path], cache: Path, say: Say, *
     site_packages = next(directory.glob("lib/python*/site-packages"))
     asked = [entry for file in files for entry in file.pip if _SDK.match(entry)]
     _trim(site_packages, services=len(asked) <= 1)
-    # The hash is not looked at: nothing in an image changes, and times of files do not survive every builder.
-    compile_packages(directory, say, "UNCHECKED_HASH")
+    compile_packages(directory, say, "image")
     # A line each, `name==version`; conda's with its build.
     listed = sorted(
         {f"{found.name}=={found.version}" for found in distributions(path=[str(site_packages)])}, key=str.lower

@@ -13,26 +13,30 @@ from functools import partial
 from pathlib import Path
 from py_compile import PycInvalidationMode
 
-# Services of OCI's SDK that a launch asks, or that oci-cli imports for it. Models of the others are 15,000 files.
+# Services of OCI's SDK that a launch asks, or that oci-cli imports for it. Models of the others are 15,000 files. An
+# image has kept what scripts use, and its user cannot write there: nothing of the SDK is left out.
 _SERVICES = (
     *("artifacts", "bastion", "core", "data_science", "identity", "identity_domains", "limits", "logging"),
     *("loggingsearch", "object_storage", "secrets", "vault", "work_requests"),
 )
 # What is left out is compiled when it is imported. Tests are a third of the files of pandas and of scikit-learn.
-_LEFT_OUT = re.compile(rf"(.*/)?tests?/|oci/(?!({'|'.join(_SERVICES)})/)\w+/models/")
+_TESTS = r"(.*/)?tests?/"
+_LEFT_OUT = {"image": _TESTS, "checkout": rf"{_TESTS}|oci/(?!({'|'.join(_SERVICES)})/)\w+/models/"}
+# Nothing in an image changes, and times of files do not survive every builder.
+_MODES = {"image": PycInvalidationMode.UNCHECKED_HASH, "checkout": PycInvalidationMode.TIMESTAMP}
 
 
-def main(mode: str) -> None:
-    """Compile what is not compiled yet; *mode* is a name of `PycInvalidationMode`."""
+def main(kind: str) -> None:
+    """Compile what is not yet compiled of an `image` or a `checkout`."""
     place = Path(sysconfig.get_path("purelib"))
     files = [
         path
         for path in place.rglob("*.py")
-        if not _LEFT_OUT.match(str(path.relative_to(place)))
+        if not re.match(_LEFT_OUT[kind], str(path.relative_to(place)))
         and not Path(importlib.util.cache_from_source(path)).exists()
     ]
     # Some packages bring templates that are no Python: what cannot be compiled is not used.
-    compiled = partial(compile_file, quiet=2, invalidation_mode=PycInvalidationMode[mode])
+    compiled = partial(compile_file, quiet=2, invalidation_mode=_MODES[kind])
     try:
         with ProcessPoolExecutor() as pool:
             list(pool.map(compiled, files, chunksize=64))

@@ -73,12 +73,12 @@ class Uv:
     def _compile(self, directory: Path) -> None:
         # Here and now: an uncompiled start costs seconds, and where nobody may write to the environment each time.
         if self._compiles:
-            compile_packages(directory, self._say, "TIMESTAMP")
+            compile_packages(directory, self._say, "checkout")
 
 
-def compile_packages(directory: Path, say: Say, mode: str) -> None:
-    """Compile what the environment *directory* has, by a *mode* of `py_compile.PycInvalidationMode`."""
-    run_installer([directory / "bin" / "python", "-I", _COMPILER, mode], say)
+def compile_packages(directory: Path, say: Say, kind: str) -> None:
+    """Compile the environment *directory* of an `image` or a `checkout`."""
+    run_installer([directory / "bin" / "python", "-I", _COMPILER, kind], say)
 
 
 def run_installer(

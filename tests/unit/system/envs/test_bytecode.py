@@ -27,9 +27,9 @@ def packages(tmp_path: Path) -> Path:
     return place
 
 
-def compile_packages(packages: Path, mode: str = "TIMESTAMP", before: str = "") -> str:
+def compile_packages(packages: Path, kind: str = "checkout", before: str = "") -> str:
     program = ["-c", f"{before}\nimport runpy, sys\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')"]
-    command = [packages.parents[2] / "bin" / "python", "-I", *program, bytecode.__file__, mode]
+    command = [packages.parents[2] / "bin" / "python", "-I", *program, bytecode.__file__, kind]
     return subprocess.run(command, check=True, capture_output=True, text=True).stderr
 
 
@@ -45,6 +45,12 @@ def test_what_is_imported_is_compiled(packages: Path, before: str) -> None:
     """Also on a machine without semaphores; what is no Python is passed over without a word."""
     assert compile_packages(packages, before=before) == ""
     assert compiled(packages) == set(COMPILED)
+
+
+def test_an_image_has_all_of_the_sdk_that_it_has_kept(packages: Path) -> None:
+    """Its user cannot write there: what is not compiled would be at each start."""
+    compile_packages(packages, "image")
+    assert compiled(packages) == {*COMPILED, "oci/database/models/x.py"}
 
 
 def test_what_is_compiled_is_not_again(packages: Path) -> None:
