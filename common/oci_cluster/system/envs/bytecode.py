@@ -8,7 +8,7 @@ import re
 import sys
 import sysconfig
 from compileall import compile_file
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import BrokenExecutor, ProcessPoolExecutor
 from functools import partial
 from pathlib import Path
 from py_compile import PycInvalidationMode
@@ -40,7 +40,8 @@ def main(kind: str) -> None:
     try:
         with ProcessPoolExecutor() as pool:
             list(pool.map(compiled, files, chunksize=64))
-    except (ImportError, NotImplementedError, OSError):  # a machine without semaphores, as some sandboxes are
+    except (ImportError, NotImplementedError, OSError, BrokenExecutor):
+        # No semaphores, as in some sandboxes, or no room for several processes: one does it, slower.
         list(map(compiled, files))
 
 

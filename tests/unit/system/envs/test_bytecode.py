@@ -38,11 +38,23 @@ def compiled(packages: Path) -> set[str]:
     return {f"{path.parents[1].relative_to(packages)}/{path.name.partition('.')[0]}.py".lstrip("./") for path in found}
 
 
-@pytest.mark.parametrize(
-    "before", ["", "import multiprocessing.synchronize\nmultiprocessing.synchronize.Lock = lambda **_: open('/none')"]
-)
+NO_SEMAPHORES = "import multiprocessing.synchronize\nmultiprocessing.synchronize.Lock = lambda **_: open('/none')"
+# As where memory runs out: the first of several that compile is killed.
+KILLED = """
+import compileall, functools, multiprocessing, os
+compile_here = compileall.compile_file
+
+@functools.wraps(compile_here)
+def compile_file(*words, **named):
+    return os._exit(9) if multiprocessing.parent_process() else compile_here(*words, **named)
+
+compileall.compile_file = compile_file
+"""
+
+
+@pytest.mark.parametrize("before", ["", NO_SEMAPHORES, KILLED], ids=["usual", "no semaphores", "killed"])
 def test_what_is_imported_is_compiled(packages: Path, before: str) -> None:
-    """Also on a machine without semaphores; what is no Python is passed over without a word."""
+    """Also by one process, where there cannot be several; what is no Python is passed over without a word."""
     assert compile_packages(packages, before=before) == ""
     assert compiled(packages) == set(COMPILED)
 
