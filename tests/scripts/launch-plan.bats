@@ -36,7 +36,7 @@ setup() {
 }
 
 @test "launch: arguments after -- reach the plan exactly (needs .venv)" {
-  local arguments=(a 'b  c' "d'e" 'f"g' $'h\ni' '' -x --env --keep --arguments '$HOME' '*' "\\" 'ü' -1 -)
+  local arguments=(-- -h a 'b  c' "d'e" 'f"g' $'h\ni' '' -x --env --keep --arguments '$HOME' '*' "\\" 'ü' -1 -)
   use_tools
   run -0 launch dask 1 --name x -- "${arguments[@]}"
   run -0 submitted '*json.loads(found["environment"]["ARGS"]), sep="|"'
@@ -44,16 +44,6 @@ setup() {
   assert_output "${expected%|}"
   run -0 submitted 'found["environment"]["EPHEMERAL"]'
   assert_output 1 # --keep was the entry point's
-}
-
-@test "launch: a second -- is an argument (needs .venv)" {
-  use_tools
-  run -0 launch dask 1 -- -- -h
-  run -0 submitted 'found["environment"]["ARGS"]'
-  assert_output '["--", "-h"]'
-  run -0 launch dask 1 -- a -- b
-  run -0 submitted 'found["environment"]["ARGS"]'
-  assert_output '["a", "--", "b"]'
 }
 
 @test "launch: ARGS counts where nothing stands after launch.sh's own words, not where -- does" {
@@ -69,18 +59,13 @@ setup() {
   touch "my code/deep/it's mine.py"
   run -0 planned '[found["environment"][key] for key in ("CODE_DIR", "ENTRY_POINT")]' --entry "my code/deep/it's mine.py"
   assert_output "['${PWD}/my code/deep', \"it's mine.py\"]"
-  run -0 planned '[found["environment"][key] for key in ("CODE_DIR", "ENTRY_POINT")]' --code "my code" --entry "deep/it's mine.py"
-  assert_output "['${PWD}/my code', \"deep/it's mine.py\"]"
   run -0 planned '[found["environment"][key] for key in ("CODE_DIR", "ENTRY_POINT")]' --code "${PWD}/my code" --entry "my code/deep/it's mine.py"
   assert_output "['${PWD}/my code', \"deep/it's mine.py\"]"
 }
 
-@test "launch: a module runs with its root of imports: this folder, or the one that is given" {
+@test "launch: a module runs with its root of imports" {
   mkdir -p "my code/package"
   touch "my code/package/train.py"
-  run -0 planned '[found["environment"].get(key) for key in ("CODE_DIR", "ENTRY_MODULE", "ENTRY_POINT")]' \
-    --code "my code" --module package.train
-  assert_output "['${PWD}/my code', 'package.train', None]"
   cd "my code"
   run -0 planned '[found["environment"].get(key) for key in ("CODE_DIR", "ENTRY_MODULE", "ENTRY_POINT")]' --module package.train
   assert_output "['${PWD}', 'package.train', None]"
@@ -108,8 +93,6 @@ setup() {
 @test "launch: --python is passed on, absolute in the plan" {
   mkdir -p environment/bin
   ln -s "$(command -v "${test_python}")" environment/bin/python
-  run -0 planned 'found["python"]' --python environment/bin/python
-  assert_output "${PWD}/environment/bin/python"
   run -0 planned 'found["python"]' --python environment
   assert_output "${PWD}/environment/bin/python"
 }
@@ -118,8 +101,7 @@ setup() {
 
 @test "launch: flags win over the environment, that over config.env, that over settings.env" {
   least() { run -0 planned 'found["environment"]["MIN_WORKERS"]' "$@"; }
-  least
-  assert_output "$(sed -n 's/^MIN_WORKERS=//p' "${PROJECT}/dask/settings.env")"
+  [[ "$(sed -n 's/^MIN_WORKERS=//p' "${PROJECT}/dask/settings.env")" != 2 ]]
   echo 'MIN_WORKERS=2' >"${PROJECT}/config.env"
   least
   assert_output 2

@@ -121,16 +121,17 @@ def same_process() -> Iterator[None]:
 def _isolated(same_process: None, _folders: Path) -> Iterator[None]:
     """Leave what was, also where a test undoes what it has patched, or a verb sets variables of its own process."""
     before = dict(os.environ)
-    place = _folders / f"a folder with spaces {next(_NUMBERS)}"
-    for folder in ("home", "work"):
-        (place / folder).mkdir(parents=True)
+    home = _folders / f"home of number {next(_NUMBERS)}"
+    work = home / "work"
+    for folder in (home, work):  # folders are what costs most here
+        folder.mkdir()
     with pytest.MonkeyPatch.context() as patch:
         for name in [name for name in os.environ if name in contract_variables() or _FOREIGN.match(name)]:
             patch.delenv(name)
-        patch.setenv("HOME", str(place / "home"))
+        patch.setenv("HOME", str(home))
         patch.setenv("PATH", "/usr/bin:/bin")
         patch.setenv("GIT_CONFIG_NOSYSTEM", "1")
-        patch.chdir(place / "work")
+        patch.chdir(work)
         yield
     for name in os.environ.keys() - before.keys():
         del os.environ[name]

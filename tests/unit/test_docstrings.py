@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,8 +16,13 @@ MOST_WORDS = 14
 MOST_QUESTIONS, MOST_LONG = 15, 40
 
 
-def first_lines() -> Iterator[tuple[str, str]]:
-    """Yield the first sentence of each docstring of the package, with its place."""
+@functools.cache
+def first_lines() -> list[tuple[str, str]]:
+    """Return the first sentence of each docstring of the package, with its place."""
+    return list(_first_lines())
+
+
+def _first_lines() -> Iterator[tuple[str, str]]:
     for path in sorted(PACKAGE.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -26,16 +32,13 @@ def first_lines() -> Iterator[tuple[str, str]]:
                     yield place, " ".join(text.partition("\n\n")[0].split()).partition(". ")[0]
 
 
-LINES = list(first_lines())
-
-
 def test_few_docstrings_begin_with_a_question() -> None:
     """A reader looks for what it does, and not for a clause about it."""
-    found = [f"{place}: {line}" for place, line in LINES if line.split()[0].strip("`") in QUESTIONS]
+    found = [f"{place}: {line}" for place, line in first_lines() if line.split()[0].strip("`") in QUESTIONS]
     assert len(found) <= MOST_QUESTIONS, "\n".join(found)
 
 
 def test_few_first_lines_are_long() -> None:
     """Fourteen words can be read at once."""
-    found = [f"{place}: {line}" for place, line in LINES if len(line.split()) > MOST_WORDS]
+    found = [f"{place}: {line}" for place, line in first_lines() if len(line.split()) > MOST_WORDS]
     assert len(found) <= MOST_LONG, "\n".join(found)
