@@ -141,7 +141,7 @@ def checkout_copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("checkout") / "my project"
     frameworks = [script.parent.name for script in CHECKOUT.glob("*/start-master.sh")]
     for folder in ("common", "scripts", *frameworks):
-        shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(CHECKOUT / folder, path / folder)
     for toy in ("gang", "plain"):
         shutil.copytree(Path(__file__).parent / toy, path / toy)
     # Processes there write none themselves: each would compile what it imports.

@@ -37,7 +37,7 @@ SOON_S = 60.0
 def copy_checkout(path: Path) -> Path:
     """Copy what scripts need of the checkout to *path*, with the frameworks of tests; environments are shared."""
     for folder in ("common", "scripts"):
-        shutil.copytree(CHECKOUT / folder, path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(CHECKOUT / folder, path / folder)
     for toy in ("gang", "plain"):
         shutil.copytree(CHECKOUT / "tests" / "clusters" / toy, path / toy)
     # Processes there write none themselves: each would compile what it imports.
