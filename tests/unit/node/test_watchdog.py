@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from harness import wait_until
 
-from oci_cluster.node.watchdog import NodeSignals
+from oci_cluster.node.watchdog import REMOTE_S, NodeSignals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children of an agent that is gone end on Linux alone")
 
@@ -113,8 +114,12 @@ def test_term_ends_a_node_that_its_storage_holds_up(start: Start, tmp_path: Path
     began = time.monotonic()
     agent.send_signal(signal.SIGTERM)
     assert agent.wait(60) == 143
-    assert time.monotonic() - began < GRACE_S + 10
-    assert "ending with 143: storage has held up this node's end for 5 s" in (tmp_path / "log").read_text()
+    assert time.monotonic() - began < REMOTE_S  # which it is for storage of others
+    held_up = re.search(
+        r"ending with 143: storage has held up this node's end for (\d+) s", (tmp_path / "log").read_text()
+    )
+    assert held_up
+    assert int(held_up[1]) >= GRACE_S  # a machine may be busy
 
 
 @pytest.mark.slow
