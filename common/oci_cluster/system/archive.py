@@ -26,6 +26,11 @@ else:  # extraction filters came with 3.11.4 only: Debian 12 has 3.11.2
 
 # Code, not data: above that a launch would be slower than an image.
 MAX_CODE_BYTES = 100 * 2**20
+# A name that is long, and attributes, stand before their file; all of them is kept in memory.
+_MAX_HEADER_BYTES = 2**16
+_HEADERS = frozenset(
+    {tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE}
+)
 
 
 class ArchiveError(Exception):
@@ -91,12 +96,24 @@ def pack_file(name: str, content: bytes, *, mode: int, modified_s: int) -> bytes
 # --- Unpacking --------------------------------------------------------------------------------------------------------
 
 
+class _Entry(tarfile.TarInfo):  # type: ignore[misc]  # untyped
+    """An entry of somebody's archive."""
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Entry:
+        """Return the entry whose block is *buf*; refuse one that would fill the memory."""
+        entry: _Entry = super().frombuf(buf, encoding, errors)
+        if entry.type in _HEADERS and entry.size > _MAX_HEADER_BYTES:
+            raise ArchiveTooLargeError(f"a name or attributes of {entry.size} bytes")
+        return entry
+
+
 def unpack(archive: Path, directory: Path) -> None:
     """Unpack the file *archive*, compressed or not, into *directory*.
 
     Paths and links that leave *directory*, devices and pipes are refused; set-id bits are dropped.
     """
-    with _archive_errors(), tarfile.open(archive) as tar:
+    with _archive_errors(), tarfile.open(archive, tarinfo=_Entry) as tar:
         tar.extractall(directory, filter="data")
 
 
@@ -106,7 +123,7 @@ def unpack_beneath(stream: IO[bytes], directory: Path, *, prefix: str) -> None:
     Links, which may lead anywhere, and all else are left out. Of folders neither times nor permissions are taken over:
     one that may not be written would keep its own files out.
     """
-    with _archive_errors(), tarfile.open(fileobj=stream, mode="r|") as tar:
+    with _archive_errors(), tarfile.open(fileobj=stream, mode="r|", tarinfo=_Entry) as tar:
         for entry in tar:
             if entry.name.startswith(f"{prefix}/") and (entry.isreg() or entry.isdir()):
                 tar.extract(entry, directory, filter="data", set_attrs=entry.isreg())
@@ -122,7 +139,7 @@ def read_files(
     """
     files: dict[str, bytes] = {}
     total = 0
-    with _archive_errors(), tarfile.open(fileobj=stream, mode="r|") as tar:
+    with _archive_errors(), tarfile.open(fileobj=stream, mode="r|", tarinfo=_Entry) as tar:
         for entry in tar:
             _folder, slash, name = entry.name.removeprefix("./").partition("/")
             total += entry.size
@@ -143,5 +160,5 @@ def _archive_errors() -> Iterator[None]:
     of_lzma = getattr(sys.modules.get("lzma"), "LZMAError", EOFError)
     try:
         yield
-    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile, of_lzma) as error:
+    except (tarfile.TarError, EOFError, RecursionError, zlib.error, gzip.BadGzipFile, of_lzma) as error:
         raise ArchiveError(str(error)) from error

@@ -8,6 +8,7 @@ import io
 import os
 import re
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -236,6 +237,35 @@ def test_a_broken_archive_is_told_whatever_its_compression(
     (tmp_path / "tar").write_bytes(whole[:half] + damage.encode() * half)
     with pytest.raises((ArchiveError, OSError)):
         unpack(tmp_path / "tar", target)
+
+
+def unpack_stream(stream: io.BytesIO, target: Path) -> None:
+    path = target.with_name("streamed.tar")
+    path.write_bytes(stream.getvalue())
+    unpack(path, target)
+
+
+READERS: dict[str, Callable[[io.BytesIO, Path], object]] = {
+    "unpack": unpack_stream,
+    "unpack_beneath": lambda stream, target: unpack_beneath(stream, target, prefix="c"),
+    "read_files": lambda stream, _: read(stream.getvalue()),
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("kind", [tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.XHDTYPE, tarfile.XGLTYPE])
+def test_a_name_without_end_fills_no_memory(
+    target: Path, kind: bytes, reader: Callable[[io.BytesIO, Path], object]
+) -> None:
+    """Compressed, one of 8 GiB has 30 MB, and takes as much memory as it says; many in one another take no less."""
+    header, file = tarfile.TarInfo("././@LongLink"), tar(entry("c/a", b"x"))
+    header.type, header.size = kind, 512
+    nested = (header.tobuf(tarfile.GNU_FORMAT) + bytes(512)) * 2000
+    header.size = (1 << 16) + 1
+    long = header.tobuf(tarfile.GNU_FORMAT) + bytes((1 << 16) + 512)
+    for hostile, why in ((long, "65537 bytes"), (nested, ".")):
+        with pytest.raises(ArchiveError, match=why):
+            reader(io.BytesIO(file[:1024] + hostile + file), target)
 
 
 def test_what_is_no_archive_is_refused(tmp_path: Path, target: Path) -> None:
