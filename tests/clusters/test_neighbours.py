@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
+import re
+import shutil
 import signal
 import socket
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
 from harness import Launch, Project, wait_until
-from oci_cloud import Cloud
+from oci_cloud import Cloud, environment_of, image_of
 from oci_user import User
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.signing import derived_key
+from oci_cluster.contract.session import TOKEN_FILE, session_dir, verifier_of
+from oci_cluster.launcher.session.types import Kind, read_kind
+from oci_cluster.system.envs.python_env import with_packages
 
 UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
 UNSIGNED = "not signed by this launch"
@@ -250,3 +257,83 @@ def test_who_makes_up_a_job_has_nothing_opened_and_nothing_removed(
         with pytest.raises(BlockingIOError):
             listener.accept()
     assert len(list(tmp_path.glob("evil-*"))) == len(names)
+
+
+def strings_of(value: object) -> Iterator[str]:
+    """Yield all names and texts in *value*, which JSON can hold, also those between blanks and commas."""
+    if isinstance(value, dict | list):
+        for each in [*value, *value.values()] if isinstance(value, dict) else value:
+            yield from strings_of(each)
+    else:
+        yield str(value)
+        yield from re.split(r"[\s,]+", str(value))
+
+
+def made_of(text: str) -> set[str]:
+    """Return what might be a token of *text*: as it is, its hash, the keys that the product makes of one."""
+    purposes = ("session", "client", "exchange", "logs", "certificate", "rendezvous")
+    return {text, verifier_of(text), *(derived_key(text, "", purpose).hex() for purpose in purposes)}
+
+
+def answers(address: str, kind: Kind, launch_id: str, word: str) -> set[int]:
+    """Return how a session's server answers to who shows *word* in each place that a token may have."""
+    cookie = "; ".join(
+        f"{name}={word}" for name in (f"session-{launch_id}", f"username-{address}-{kind.port}", "_xsrf")
+    )
+    tried: list[tuple[str, dict[str, str]]] = [(word, {})]
+    tried += [("", {"Authorization": f"{scheme} {word}"}) for scheme in ("token", "Bearer")] + [
+        ("", {"Cookie": cookie})
+    ]
+    said = set()
+    for token, headers in tried:
+        connection = http.client.HTTPConnection(address, kind.port, timeout=60)
+        connection.request("GET", kind.probe.format(token=quote(token)), headers=headers)
+        said.add(connection.getresponse().status)
+        connection.close()
+    return said
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["hello", *(pytest.param(name, marks=pytest.mark.timeout(900)) for name in ("tensorboard", "jupyter"))],
+)
+def test_who_reads_a_job_gets_into_no_session(cloud: Cloud, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that OCI shows of it, and what can be made of that, is tried on its server; the owner's token opens it."""
+    project, folder = cloud.project, session_dir(name, cloud.project.path)
+    if name == "hello":
+        shutil.copytree(Path(__file__).parent / name, folder, dirs_exist_ok=True)
+    else:
+        python = with_packages(project.path, environment_of(project, "dask"), [], [folder / "env.yaml"], print)
+        cloud.add_image("plain", python)
+    for variable, text in cloud.service.environ.items():
+        monkeypatch.setenv(variable, text)
+    reader = User(cloud.service)
+    kind, environ = read_kind(project.path, name), {**cloud.environ, "IMAGE": image_of("plain")}
+    session = project.session(name, "mine", "--framework", "plain", "--detach", **environ)
+    assert session.wait() == 0, session.err
+    (kept,) = project.cluster_dirs()
+    wait_until(lambda: "node=MAIN address=" in cloud.printed("MAIN"), lambda: cloud.printed("MAIN"))
+    (address,) = re.findall(r"node=MAIN address=(\S+)", cloud.printed("MAIN"))
+
+    compartment, science = str(reader.settings["COMPARTMENT_OCID"]), reader.science
+    (job,), (run,) = science.list_jobs(compartment).data, science.list_job_runs(compartment).data
+    shown = [job, run, science.get_job(job.id).data, science.get_job_run(run.id).data]
+    texts = {text for each in shown for text in strings_of(json.loads(str(each)))}
+    environment = json.loads((kept / "cluster.json").read_text())["environment"]
+    assert {environment["LAUNCH_KEY"], environment["SESSION_VERIFIER"]} <= texts, "a reader of the Job sees both"
+    token, launch_id = (kept / TOKEN_FILE).read_text(), kept.name.rpartition("-")[2]
+
+    def opens(word: str) -> bool:
+        return bool(answers(address, kind, launch_id, word) - {401, 403})
+
+    wait_until(lambda: is_open(address, kind.port), lambda: cloud.printed("MAIN"))
+    assert opens(token)
+    words = set().union(*map(made_of, texts)) - {""}
+    assert [word for word in words if word.isascii() and word.isprintable() and opens(word)] == []
+    assert cloud.run("stop", "mine").returncode == 0
+    cloud.assert_nothing_runs()
+
+
+def is_open(address: str, port: int) -> bool:
+    with socket.socket() as tried:
+        return tried.connect_ex((address, port)) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from unit.fake_backend import FakeBackend
 from unit.launcher.door import Door
 
 from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.session import TOKEN_FILE, session_token, verifier_of
 from oci_cluster.errors import ClusterError, NotPermittedError, UsageError
 from oci_cluster.launcher.args.command_line import read
 from oci_cluster.launcher.session import session
@@ -35,12 +37,14 @@ def desk(door: Door, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Door:
     return door
 
 
-def planned(desk: Door, *words: str) -> Plan:
+def planned(desk: Door, *words: str, shows_key: bool = False) -> Plan:
     """Return the plan of a command line; the kind is its first word."""
     line = read("session", words)
     asked = session._Session(line, read_kind(desk.root, line.words[0]))
     asked.check()
-    return asked.plan(line, FakeBackend(desk.root))
+    backend = FakeBackend(desk.root)
+    backend.shows_key = shows_key
+    return asked.plan(line, backend)
 
 
 def refused(desk: Door, *words: str) -> str:
@@ -65,6 +69,18 @@ def test_a_session_is_a_cluster_of_main_alone_with_limits(desk: Door, tmp_path: 
     assert plan.environment.items() >= {**given, "EPHEMERAL": "1", "CODE_DIR": str(tmp_path / "work")}.items()
     assert not {"ENTRY_POINT", "SESSION_URL", "SESSION_IN", "SSH_AUTHORIZED"} & set(plan.environment)
     assert plan.limits.ports["SESSION_PORT"] == 8888
+
+
+def test_where_others_see_the_key_the_token_is_no_child_of_it(desk: Door) -> None:
+    """It stays with who has launched the session: nodes are told its hash. Elsewhere nobody is told anything."""
+    plan = planned(desk, "book", shows_key=True)
+    token = plan.kept[TOKEN_FILE]
+    assert plan.environment["SESSION_VERIFIER"] == verifier_of(token)
+    assert token not in {plan.launch_key, session_token(plan.launch_key, plan.launch_id)}
+    assert token not in json.dumps([dict(plan.environment), [dict(node.environment) for node in plan.nodes]])
+    assert planned(desk, "book", shows_key=True).kept != plan.kept
+    plan = planned(desk, "book")
+    assert (plan.kept, "SESSION_VERIFIER" in plan.environment) == ({}, False)
 
 
 def test_in_the_checkout_itself_it_works_in_the_example(desk: Door, monkeypatch: pytest.MonkeyPatch) -> None:
