@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from harness import Launch, Project, wait_until
+from harness import Launch, Project, listening_of, wait_until
 from session_client import assert_kept_secret, tab, token_of, url_of
 from ssh_client import make_keys, ssh
 
@@ -281,6 +281,7 @@ def test_a_kind_is_added_by_a_folder(project: Project, kind: Path) -> None:
     url = url_of(session)
     with urllib.request.urlopen(url, timeout=60) as page:
         assert page.read() == b"hi"
+    assert [port for _, _, port in listening_of(session.launch_id)] == [18500]
     assert (project.code / "greeted").read_text() == "hi"
     session.interrupt()
     assert session.wait() == 143

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from oci_cluster.system import text as text_module
-from oci_cluster.system.text import as_words, harmless, now, span
+from oci_cluster.system.text import as_words, harmless, now, printable, span
 
 
 def test_the_time_is_utc_for_people(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,6 +67,12 @@ def test_text_that_is_not_to_be_seen_is_seen(style: str) -> None:
 def test_a_hostile_line_takes_no_longer_than_another(begun: str) -> None:
     """Each begins something that never ends: to look for the ends of all would take hours."""
     assert ESC not in harmless(begun * 500_000, colour=True)
+
+
+def test_words_of_others_are_a_short_line() -> None:
+    """Of any text: reasons, details, names."""
+    assert printable(f"a\r\n{ESC}[2Jb\u202e\x9b\x00c") == "a[2Jbc"
+    assert (printable("x" * 501), printable("xyz", 2)) == ("x" * 500, "xy")
 
 
 @pytest.mark.parametrize(

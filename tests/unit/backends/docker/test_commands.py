@@ -69,8 +69,9 @@ def test_code_is_mounted_read_only(launcher: Launcher, monkeypatch: pytest.Monke
 def test_nodes_may_do_no_more_than_they_need(launcher: Launcher) -> None:
     """HARDENED=0 takes that back; a container of an older launch, which does not say, gets workers as it is."""
     options = ("--pids-limit", "--read-only", "--cap-drop", "--security-opt")
-    launcher.launch(1)
+    cluster = launcher.launch(1)
     for words in launcher.words("run"):
+        assert (after(words, "--network"), after(words, "--publish")) == ([cluster.cluster_id], [])
         assert [after(words, option) for option in options] == [["16384"], ["--volume"], ["ALL"], ["no-new-privileges"]]
         assert after(words, "--volume")[1:] == ["/tmp"]
     launcher.launch(1, CLUSTER_NAME="other", HARDENED="0")

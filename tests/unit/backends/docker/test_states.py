@@ -115,8 +115,9 @@ def test_a_framework_label_leads_to_no_other_folder(launcher: Launcher, tmp_path
     cluster = launcher.launch(1)
     (tmp_path / "evil").mkdir()
     (tmp_path / "evil" / "settings.env").write_text("TTL=1s\n")
-    launcher.fake.label("framework", "../evil\x1b[2J")
-    assert launcher.found().framework == "../evil[2J"
+    for field in ("framework", "project"):
+        launcher.fake.label(field, "../evil\x1b[2J")
+    assert (launcher.found().framework, launcher.found().project) == ("../evil[2J",) * 2
     launcher.fake.label("framework", "../evil")
     found = launcher.found()
     assert (found.launch_id, found.framework) == (cluster.launch_id, "../evil")

@@ -142,6 +142,16 @@ def test_colours_belong_to_nodes(tmp_path: Path) -> None:
     assert logs.shown() == "".join(expected)
 
 
+@pytest.mark.parametrize(
+    ("colour", "shown"), [(True, "\033[36mMAIN |\033[0m \033[31mred\033[0m\n"), (False, "MAIN | red\n")]
+)
+def test_what_a_node_prints_moves_no_terminal(tmp_path: Path, shown: str, *, colour: bool) -> None:
+    """Whoever looks: launch.sh and logs.sh show lines here. A whole line, and one that never ended."""
+    logs = Logs(tmp_path, "MAIN", colour=colour)
+    logs.add("MAIN", "\033]0;title\a\033[2J\033[31mred\a\n\033[H\033[31mred")
+    assert logs.shown() + logs.rest() == shown * 2
+
+
 def test_a_node_that_is_added_is_shown_from_its_beginning(tmp_path: Path) -> None:
     """What it printed before anybody looked is shown too, and names keep to one width."""
     logs = Logs(tmp_path, "MAIN")

@@ -227,6 +227,18 @@ def test_pods_keep_to_the_restricted_standard(place: KubernetesPlace) -> None:
     assert pod["enableServiceLinks"] is False
 
 
+def test_only_its_own_nodes_may_connect_to_a_cluster(place: KubernetesPlace) -> None:
+    """By the launch's id, which all pods of it have, and no other launch's; to every port."""
+    found = sent(place)
+    own = {"matchLabels": {"oci-cluster-launch": found["Job"]["metadata"]["labels"]["oci-cluster-launch"]}}
+    assert found["NetworkPolicy"]["spec"] == {
+        "podSelector": own,
+        "policyTypes": ["Ingress"],
+        "ingress": [{"from": [{"podSelector": own}]}],
+    }
+    assert found["Job"]["spec"]["template"]["metadata"]["labels"].items() >= own["matchLabels"].items()
+
+
 def test_all_that_settings_ask_for(place: KubernetesPlace) -> None:
     """Each where Kubernetes looks for it."""
     found = sent(place, **EVERYTHING)

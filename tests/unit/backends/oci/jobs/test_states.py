@@ -234,6 +234,9 @@ def test_a_jobs_tags_do_not_control_a_terminal(launcher: Launcher) -> None:
     """Names are shown: such a Job is none of ours."""
     launcher.science.add_job(freeform_tags={"oci-cluster": "a\x1b[2Jb", "oci-cluster-launch": "00000001"})
     assert launcher.backend.find() == []
+    hostile = {f"oci-cluster-{field}": f"{field}\x1b[2J" for field in ("framework", "project")}
+    launcher.science.add_job(freeform_tags={"oci-cluster": "a", "oci-cluster-launch": "00000001", **hostile})
+    assert [(one.framework, one.project) for one in launcher.backend.find()] == [("framework[2J", "project[2J")]
 
 
 # --- All clusters ---------------------------------------------------------------------------------------------------
