@@ -359,6 +359,9 @@ def test_how_to_connect_is_true_here(place: Place) -> None:
     }
     assert told.endswith(endings[place.backend.name])
     assert (words in told) is (place.backend.name != "oci")  # nobody can log in to main there
+    if place.backend.name in {"docker", "kubernetes"}:  # people copy it into their shell
+        hostile = place.backend.connect(cluster, place.backend.load(cluster), "A=$(id); rm B")
+        assert hostile.endswith(" env 'A=$(id);' rm B python")
     if place.backend.name == "oci":
         assert f"{place.backend.load(cluster).url}/MAIN_certificate.json" in told
 
