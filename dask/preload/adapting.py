@@ -7,10 +7,11 @@ take no more tasks, and what they alone have is copied to others. So nothing is 
 
 from __future__ import annotations
 
+import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,10 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         # The number of nodes to be, without retired ones; and the retired ones, and since when.
         self._wanted = 0
         self._retired: dict[str, float] = {}
+        self._may_end: set[str] = set()
+        # Since when clients scatter what has not arrived yet.
+        self._scatters: dict[object, float] = {}
+        scheduler.handlers["scatter"] = self._noted(scheduler.handlers["scatter"])
         self._nannies: dict[str, list[str]] = {}
         self._written = ""
 
@@ -147,9 +152,42 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
             del self._retired[node]
             self._forget(self._nannies.pop(node))
         for node in [node for node, since in self._retired.items() if time() - since > WORKS_AGAIN_S]:
-            del self._retired[node], self._nannies[node]
-            self._wanted += 1
+            self._take_back(node)
             self._work_again(node)
+
+    async def _move_what_came_late(self) -> None:
+        """Retire those again that have data alone; the others may be ended.
+
+        What a client scatters may be on its way to a node while that is retired: it has chosen its workers before.
+        """
+        alone = {node for node in self._retired if self._has_alone(node)}
+        arrived_s = min(self._scatters.values(), default=math.inf)
+        self._may_end = {node for node, since in self._retired.items() if since < arrived_s} - alone
+        for node in alone:
+            if not await self._retire([node]):
+                self._take_back(node)
+
+    def _noted(self, scatter: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        @functools.wraps(scatter)  # the scheduler looks at its arguments
+        async def noted(*arguments: Any, **named: Any) -> Any:
+            one = object()
+            self._scatters[one] = time()
+            try:
+                return await scatter(*arguments, **named)
+            finally:
+                del self._scatters[one]
+
+        return noted
+
+    def _has_alone(self, node: str) -> bool:
+        """Whether *node* has data that no working node has."""
+        running = self._scheduler.running
+        found = [self._scheduler.workers[address] for address in self._addresses(node)]
+        return any(not task.who_has & running for state in found for task in state.has_what)
+
+    def _take_back(self, node: str) -> None:
+        del self._retired[node], self._nannies[node]
+        self._wanted += 1
 
     # --- The request ------------------------------------------------------------------------------------------
 
@@ -160,12 +198,13 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
                 return
             self._has_begun, self._wanted = True, len(self.observed)
         self._look_at_retired()
+        await self._move_what_came_late()
         await self.adapt()
         self._write()
 
     def _write(self) -> None:
         text = f"workers={len(self.plan)}\n"
-        text += "".join(f"idle={node}\n" for node in sorted(self._retired, key=rank_of))
+        text += "".join(f"idle={node}\n" for node in sorted(self._retired.keys() & self._may_end, key=rank_of))
         if text == self._written:
             return
         temporary = self._file.with_suffix(".new")

@@ -27,6 +27,19 @@ class Core:
             await decide()
 
 
+class Worker(SimpleNamespace):
+    """A worker as the scheduler knows it."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]
+
+
+class Scattered(SimpleNamespace):
+    """What a client has scattered: a task in memory."""
+
+    def __init__(self, who_has: set[Worker]) -> None:
+        super().__init__(who_has=who_has)
+
+
 class FakeScheduler:
     """A scheduler whose workers are busy, or are not, as a test says."""
 
@@ -41,13 +54,20 @@ class FakeScheduler:
         # Workers that have what nobody else can take.
         self.keeps: set[str] = set()
         self.work_meanwhile = False
+        self.retired: list[str] = []
+        self.arrives = asyncio.Event()
+        self.handlers: dict[str, Any] = {"scatter": self.scatter}
         self.target = 0
+
+    @property
+    def running(self) -> set[Worker]:
+        return {state for address, state in self.workers.items() if address not in self.retired}
 
     def comes(self, *names: str) -> None:
         for name in names:
             address = f"tls://{name}"
-            self.workers[address] = SimpleNamespace(
-                name=name, address=address, nanny=f"nanny of {name}", processing={}, status="running"
+            self.workers[address] = Worker(
+                name=name, address=address, nanny=f"nanny of {name}", processing={}, has_what=[]
             )
 
             def send(word: dict[str, Any], address: str = address) -> None:
@@ -62,6 +82,10 @@ class FakeScheduler:
         for name in names:
             self.workers[f"tls://{name}"].processing = {"a task": 1.0}
 
+    async def scatter(self, data: str) -> str:
+        await self.arrives.wait()
+        return f"{data} arrived"
+
     def adaptive_target(self) -> int:
         return self.target
 
@@ -74,6 +98,7 @@ class FakeScheduler:
         assert (close_workers, remove) == (False, False), "who follows the cluster ends them"
         if self.work_meanwhile:
             self.works(*(address.removeprefix("tls://") for address in workers))
+        self.retired += workers
         return {address: {} for address in workers if address.removeprefix("tls://") not in self.keeps}
 
 
@@ -177,13 +202,60 @@ def test_who_is_let_go_is_retired_first_and_then_named(adapted: Adapted) -> None
     """Until it has left; what its nanny was is not waited for at the end."""
     adapted.start()
     adapted.scheduler.comes("WORKER_1", "WORKER_2")
-    assert adapted.look(adapted.down("WORKER_2")) == "workers=1 idle=WORKER_2"
+    assert adapted.look(adapted.down("WORKER_2")) == "workers=1"
     assert adapted.adapting.observed == {"WORKER_1"}
+    assert adapted.look() == "workers=1 idle=WORKER_2"
     adapted.scheduler.leaves("WORKER_2")
     assert adapted.look() == "workers=1"
     assert adapted.scheduler.forgotten == ["nanny of WORKER_2"]
     adapted.scheduler.comes("WORKER_2")  # its replacement
     assert adapted.look(adapted.up(2)) == "workers=2"
+
+
+def test_what_was_on_its_way_as_a_node_was_retired_is_moved_before_it_is_named(adapted: Adapted) -> None:
+    """A client had chosen that node for what it scatters; what arrives later still is moved, too."""
+    adapted.start()
+    adapted.scheduler.comes("WORKER_1", "WORKER_2")
+    one, two = (adapted.scheduler.workers[f"tls://{name}"] for name in ("WORKER_1", "WORKER_2"))
+    adapted.look(adapted.down("WORKER_2"))
+    scattered = Scattered({two})
+    two.has_what.append(scattered)
+    assert adapted.look() == "workers=1", "it has what no other has"
+    assert adapted.scheduler.retired == ["tls://WORKER_2"] * 2
+    scattered.who_has.add(one)
+    assert adapted.look() == "workers=1 idle=WORKER_2"
+    two.has_what.append(Scattered({two}))
+    adapted.scheduler.keeps = {"WORKER_2"}  # nobody takes it
+    assert adapted.look() == "workers=2"
+    assert adapted.scheduler.sent == [("WORKER_2", "running")]
+
+
+def test_nobody_is_named_before_what_was_scattered_has_arrived(adapted: Adapted) -> None:
+    """Its node may be one that was retired meanwhile. What is scattered later goes to others."""
+
+    async def looks() -> list[str]:
+        request = adapted.place / "scale-request"
+        adapted.start()
+        adapted.scheduler.comes("WORKER_1", "WORKER_2")
+        arriving = asyncio.ensure_future(adapted.scheduler.handlers["scatter"](data="it"))
+        await asyncio.sleep(0)
+        adapted.now = 1
+        adapted.adapting.decisions.append(adapted.down("WORKER_2"))
+        seen = []
+        for _ in range(3):
+            await adapted.adapting.look()
+            seen.append(" ".join(request.read_text().split()))
+        adapted.now = 2
+        adapted.scheduler.arrives.set()
+        assert await arriving == "it arrived"
+        adapted.scheduler.arrives.clear()
+        later = asyncio.ensure_future(adapted.scheduler.handlers["scatter"](data="more"))
+        await asyncio.sleep(0)
+        await adapted.adapting.look()
+        later.cancel()
+        return [*seen, " ".join(request.read_text().split())]
+
+    assert asyncio.run(looks()) == ["workers=1"] * 3 + ["workers=1 idle=WORKER_2"]
 
 
 def test_what_has_not_come_is_no_longer_asked_for(adapted: Adapted) -> None:
