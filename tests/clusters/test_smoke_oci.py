@@ -76,6 +76,13 @@ class Smoke:
         ended = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
         assert {run["lifecycleState"] for run in self.service.job_runs()} <= ended
         assert self.service.objects("work/smoke-") == []
+        made = [call["body"]["name"] for call in self.service.calls("create_bucket") if call["status"] == 200]
+        deleted = [
+            call["path"].rpartition("/")[2] for call in self.service.calls("delete_bucket") if call["status"] == 204
+        ]
+        assert made == deleted
+        policies = [len(self.service.calls(operation)) for operation in ("create_policy", "delete_policy")]
+        assert policies[0] == policies[1]
 
 
 @pytest.fixture
@@ -104,7 +111,11 @@ def to_be_told() -> set[str]:
             {"groups-rank", "groups-run-ocid", "token-body", "deleted-listed", "log-id"},
         ),
         (
-            {"cancel_grace_s": 0, "flipped": ["job-active", "details-image", "groups-order", "storage-bounds"]},
+            {
+                "cancel_grace_s": 0,
+                "policy_late_s": 2,
+                "flipped": ["job-active", "details-image", "groups-order", "storage-bounds"],
+            },
             {"cancel-term", "job-active", "details-image", "groups-order", "storage-bounds"},
         ),
         (

@@ -94,12 +94,12 @@ class Access(Rights):
             if not self._has(principal, operation, need):
                 self._deny(principal, operation, need)
                 raise self._refusal(principal, operation, request)
-        if operation == "object_storage.put_object_lifecycle_policy":
-            self._check_storage(operation, request.names["bucket"])
+        self.check_storage(operation, request)
 
-    def _check_storage(self, operation: str, bucket: str) -> None:
+    def check_storage(self, operation: str, request: Request) -> None:
         """Refuse a lifecycle policy of a bucket in which Object Storage itself may not do what it says."""
-        named = self._in_bucket(bucket)
+        is_lifecycle = operation == "object_storage.put_object_lifecycle_policy"
+        named = self._in_bucket(request.names["bucket"]) if is_lifecycle else None
         for permission in _OF_LIFECYCLE if named else ():
             if not self._has(STORAGE, "lifecycle", need := Need((permission,), *named)):
                 self._deny(STORAGE, operation, need)

@@ -117,6 +117,7 @@ class Controls:
     flipped: list[str] = field(default_factory=list)  # guesses, by their ids, that are not so here
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
     required_tags: list[str] = field(default_factory=list)  # defined tags, namespace.key, of every job and job run
+    policy_late_s: float = 0.0  # how long a policy that was made or changed does not count yet
     bastion_creating_s: float = 0.2  # how long a session is CREATING
     bastion_fails: str = ""  # sessions become FAILED instead, with these details
     bastion_ttl_s: int = 0  # how long a session lives, as it also tells, whatever was asked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -41,7 +42,7 @@ _FOR_ADMINISTRATORS = f"ALLOW GROUP {ADMINISTRATORS} to manage all-resources IN 
 class Identity:
     """A tenancy with one user, its administrator. Users get their API keys from *add_key*, which returns a fingerprint.
 
-    Statements are only read where they count: *is_strict*. Else everything is taken and listed.
+    Where they count for users, *is_strict*, what is no statement is refused. Else everything is taken and listed.
     """
 
     def __init__(self, controls: Controls, lock: threading.RLock, *, is_strict: bool) -> None:
@@ -58,6 +59,7 @@ class Identity:
         self.domains = Domains(controls, lock)
         self._memberships = Shelf("groupmembership", lock)
         self._statements: dict[str, list[Statement]] = {}
+        self._coming: dict[str, tuple[float, list[Statement]]] = {}  # when it counts
         self._rules: dict[str, Condition] = {}
         common = {"compartmentId": self.id, "lifecycleState": "ACTIVE"}
         self.user: str = self.users.add(**common, name="tester", description="made for tests")["id"]
@@ -148,7 +150,11 @@ class Identity:
         return found + [Subject("group", one["id"], name=one["name"]) for one in self.groups.all()]
 
     def statements(self) -> Iterator[tuple[Statement, str]]:
-        """Yield every statement, and the OCID of the compartment that it is about."""
+        """Yield every statement that counts by now, and the OCID of the compartment that it is about."""
+        for policy_id, (at, statements) in list(self._coming.items()):
+            if at <= time.monotonic():
+                self._statements[policy_id] = statements
+                del self._coming[policy_id]
         for policy in self.policies.all():
             for statement in self._statements.get(policy["id"], []):
                 yield statement, self.compartment_of(statement, policy)
@@ -265,12 +271,20 @@ class Identity:
         return answer
 
     def _read(self, shelf: Shelf, body: JSON) -> None:
-        """Refuse what is no policy or no rule; from now on one that has an OCID counts."""
+        """Refuse what is no policy or no rule; from now on, or a little later, one that has an OCID counts."""
+        if shelf is self.policies:
+            try:
+                statements = self._read_statements(body)
+            except Refusal:
+                if self._is_strict:
+                    raise
+                return
+            if "id" in body and (late_s := self._controls.policy_late_s):
+                self._coming[body["id"]] = (time.monotonic() + late_s, statements)
+            elif "id" in body:
+                self._statements[body["id"]] = statements
         if not self._is_strict:
             return
-        if shelf is self.policies:
-            statements = self._read_statements(body)
-            self._statements |= {body["id"]: statements} if "id" in body else {}
         if shelf is self.dynamic_groups:
             rule = self._read_rule(body)
             self._rules |= {body["id"]: rule} if "id" in body else {}

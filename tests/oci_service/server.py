@@ -99,6 +99,7 @@ class Service:
         self.science = DataScience(self.controls, lock, self.tenancy, self.logs, self.runner)
         self.bastions = Bastions(directory, self.controls, self.tenancy, lock, place.enter)
         self.access: Access | None = None
+        self._policies = Access(self.tenancy.identity, (), self.objects.buckets)  # where none count for users
         self._made: dict[str, str] = {}
         if is_empty:
             self._begin_empty()
@@ -240,6 +241,7 @@ class Service:
         if self.access is not None:
             self.access.check(principal, operation, request)
             return
+        self._policies.check_storage(operation, request)
         if principal.kind != "resource":
             return
 

@@ -39,6 +39,7 @@ from smoke_oci.bastions import bastions
 from smoke_oci.groups import groups
 from smoke_oci.guesses import RUNG_TEXTS, RUNGS, Findings
 from smoke_oci.page import page
+from smoke_oci.policies import policies
 from smoke_oci.prices import bound, price_of
 from smoke_oci.reads_and_jobs import jobs, reads
 from smoke_oci.room_and_image import room_and_image
@@ -96,6 +97,8 @@ def _climb(wanted: argparse.Namespace, is_stopped: Any) -> int:
     if not wanted.only_remove:
         _say(f"compartment {settings['compartment']}, image {settings['image']}, up to: {RUNG_TEXTS[rungs[-1]]}")
         _say(bound(rungs, settings, price))
+        if "one" in rungs:
+            _say(f"also an empty bucket, and, where you may, a policy about it, for a while: both are called {name}")
         _confirm(is_yes=wanted.yes)
     if earlier := len(list(tenancy.left())):
         _say(f"an earlier one has left {earlier} Jobs, which go first")
@@ -140,7 +143,7 @@ def _found(tenancy: Tenancy, rungs: tuple[str, ...], where: Path, is_stopped: An
     ready_s = float(os.environ.get("SMOKE_READY_S", READY_S))
     climbing = {
         "reads": lambda: (reads(tenancy, findings), room_and_image(tenancy, findings)),
-        "one": lambda: (jobs(tenancy, findings), bastions(tenancy, findings), one(tenancy, findings)),
+        "one": lambda: [part(tenancy, findings) for part in (jobs, policies, bastions, one)],
         "two": lambda: two(tenancy, findings),
         "groups": lambda: groups(tenancy, findings, ready_s),
     }

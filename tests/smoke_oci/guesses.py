@@ -61,6 +61,7 @@ GUESSES: dict[str, Guess] = {
         details_runtime="a run that takes too long ends with `exceeded its maximum runtime`",
         cancel_term="a cancel sends TERM, and KILL 10 s later",
         log_maker="a log that nobody has made is made by the run, as its dynamic group may, and not by who launches",
+        policy_at_once="a policy counts at once",
         bastion_session="a session of a bastion for an address and a port is ACTIVE within a minute",
         bastion_key_type="a bastion takes an ssh-ed25519 key",
         bastion_command="`sshMetadata` has a `command` that ends with `<OCID>@host.bastion.<region>.oci.<domain>`",
@@ -157,10 +158,6 @@ GUESSES: dict[str, Guess] = {
         bastion_limits=(
             "a session lives for 30 minutes to 3 hours; one too many is refused with 400 LimitExceeded",
             "it takes 20 sessions",
-        ),
-        policy_at_once=(
-            "a policy counts at once",
-            "it takes somebody who may change policies, and another who may not",
         ),
         room_policies=(
             "`manage compute-capacity-reports` is enough for hosts",

@@ -22,10 +22,8 @@ _NONE = "smoke-oci-there-is-none"
 
 def room_and_image(tenancy: Tenancy, findings: Findings) -> None:
     """Ask what there is room for, and what the registry has; who may not ask is told nothing."""
-    config, signer = tenancy.service.identity
-    root = str(config.get("tenancy") or getattr(signer, "tenancy_id", ""))
-    _limits(tenancy, findings, root)
-    _hosts(tenancy, findings, root)
+    _limits(tenancy, findings, tenancy.root)
+    _hosts(tenancy, findings, tenancy.root)
     _image(tenancy, findings)
 
 

@@ -10,15 +10,18 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import fsspec
+import oci
 
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.jobs import requests
 from oci_cluster.backends.oci.jobs.client import Jobs
 from oci_cluster.backends.oci.service import Service
+from oci_cluster.backends.oci.tenancy.requirements import at
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, StoppedError
 from smoke_oci.prices import MINUTES, PROVISIONING_MINUTES
@@ -186,6 +189,62 @@ class Tenancy:
         """Have *run*, an OCID, be ended; return the response."""
         return self.ask("cancel a Job Run", self.service.data_science.cancel_job_run, run)
 
+    # --- A bucket, and a policy about it: both are called as this ladder, and found by that --------------------
+
+    @property
+    def root(self) -> str:
+        """The OCID of the tenancy."""
+        config, signer = self.service.identity
+        return str(config.get("tenancy") or getattr(signer, "tenancy_id", ""))
+
+    @cached_property
+    def _home(self) -> Any:
+        """Identity in the home region, where alone policies can be changed."""
+        identity = self.service.client_of(oci.identity.IdentityClient)
+        regions = self.ask("look up the home region", identity.list_region_subscriptions, self.root).data
+        home = next(str(one.region_name) for one in regions if one.is_home_region)
+        return Service({**self.service.environ, "OCI_CLI_REGION": home}).client_of(oci.identity.IdentityClient)
+
+    @cached_property
+    def _storage(self) -> tuple[Any, str]:
+        """The client of Object Storage, and the namespace."""
+        storage = self.service.client_of(oci.object_storage.ObjectStorageClient)
+        return storage, str(self.ask("look up the namespace", storage.get_namespace).data)
+
+    def create_bucket(self) -> None:
+        """Make an empty bucket."""
+        storage, namespace = self._storage
+        body = {"compartmentId": self.settings["compartment"], "name": self.name, "freeformTags": self._tags()}
+        self.ask("make a bucket", storage.create_bucket, namespace, body)
+
+    def put_lifecycle(self, body: JSON) -> Any:
+        """Give that bucket a lifecycle policy; return the response."""
+        storage, namespace = self._storage
+        return self.ask("put a lifecycle policy", storage.put_object_lifecycle_policy, namespace, self.name, body)
+
+    def create_policy(self, statement: str) -> Any:
+        """Make a policy of one *statement*, which has places for the compartment and that bucket."""
+        self._check_going()
+        where = at(self.settings["compartment"])
+        body = {
+            "compartmentId": self.settings["compartment"],
+            "name": self.name,
+            "description": "made by make smoke-oci; it may be deleted",
+            "statements": [statement.format(where, self.name)],
+            "freeformTags": self._tags(),
+        }
+        return self.ask("make a policy", self._home.create_policy, body)
+
+    def _remove_policy(self, name: str) -> None:
+        """Remove what the ladder *name* has left of these; who may not see them has made none."""
+        storage, namespace = self._storage
+        with contextlib.suppress(Refused):
+            self.ask("delete a bucket", storage.delete_bucket, namespace, name)
+        with contextlib.suppress(Refused):
+            listed = self.ask("list policies", self._home.list_policies, self.settings["compartment"], name=name)
+            for policy in listed.data:
+                self.ask("delete a policy", self._home.delete_policy, policy.id)
+
     # --- What is seen --------------------------------------------------------------------------------------
 
     def _check_going(self) -> None:
@@ -241,7 +300,7 @@ class Tenancy:
 
     def remove(self, say: Callable[[str], object]) -> list[str]:
         """Remove what this and earlier ladders of this owner have left; return what could not be removed."""
-        failed: list[str] = []
+        failed, cleared = list[str](), set[str]()
         with self._jobs.service.cleaning_up():
             found = list(self.left())
             for job, _ in found:
@@ -251,6 +310,9 @@ class Tenancy:
             for job, name in found:
                 try:
                     self._remove_folder(name)
+                    if name not in cleared:
+                        self._remove_policy(name)
+                        cleared.add(name)
                     self._jobs.remove(job)
                     say(f"removed {name}'s Job {job}")
                 except (ClusterError, OSError) as error:

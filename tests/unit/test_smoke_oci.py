@@ -3,14 +3,24 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from oci_service import identity
 from oci_service.faults import FLIPS
+from smoke_oci import policies as smoke_policies
 from smoke_oci.guesses import GUESSES, RUNGS, Findings
 from smoke_oci.page import page
 from smoke_oci.prices import NODES, bound, price_of
 from smoke_oci.reads_and_jobs import SHAPES
+from smoke_oci.tenancy import Tenancy
+from unit.backends.oci.stand_in import StandIn
+from unit.fake_backend import plan_of
+
+from oci_cluster.backends.oci.service import Service
 
 ROOT = Path(__file__).resolve().parents[2]
 SETTINGS = {
@@ -75,3 +85,56 @@ def test_the_page_has_what_is_wrong_first() -> None:
     assert len(rows) == len(GUESSES)
     assert "| `groups-rank` | ranks count through the groups | could not tell | this rung was not wanted |  |" in rows
     assert findings.wrong() == ["list-order"]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Any) -> Iterator[StandIn]:
+    for place in (identity, smoke_policies):
+        monkeypatch.setattr(place, "time", SimpleNamespace(monotonic=clock))
+    made = StandIn(tmp_path, monkeypatch)
+    yield made
+    made.service.close()
+
+
+def found_of_policies(stand_in: StandIn, clock: Any) -> tuple[str, str]:
+    """Return what the rung finds: verdict and evidence. Nothing is left of it."""
+    before = len(stand_in.identity.policies.all())
+    times: dict[str, Any] = {"clock": clock, "sleep": clock.sleep}
+    service, settings = Service(stand_in.environ, **times), {"compartment": stand_in.jobs}
+    tenancy = Tenancy(service, plan_of(ROOT), settings, ROOT, name="smoke-01234567", owner="me", **times)
+    findings = Findings()
+    smoke_policies.policies(tenancy, findings)
+    tenancy._remove_policy(tenancy.name)
+    assert (stand_in.service.objects.buckets, len(stand_in.identity.policies.all())) == ({}, before)
+    found = findings.of("policy-at-once", RUNGS)
+    return found.verdict, found.evidence
+
+
+@pytest.mark.parametrize(
+    ("late_s", "verdict", "evidence"),
+    [
+        (0, "right", "it counts 0 s after it was made"),
+        (20, "WRONG", "it counts 20 s after it was made"),
+        (900, "WRONG", "it does not count within 300 s"),
+    ],
+)
+def test_a_policy_counts_when_object_storage_takes_it(
+    stand_in: StandIn, clock: Any, late_s: float, verdict: str, evidence: str
+) -> None:
+    stand_in.service.controls.set({"policy_late_s": late_s})
+    assert found_of_policies(stand_in, clock) == (verdict, evidence)
+
+
+def test_when_a_policy_counts_is_not_known_where_another_allows_the_same(stand_in: StandIn, clock: Any) -> None:
+    stand_in.allow("allow service objectstorage-us-ashburn-1 to manage all-resources in tenancy")
+    assert found_of_policies(stand_in, clock) == ("could not tell", "another policy allows it already")
+
+
+@pytest.mark.parametrize("family", ["object-family", "policies"])
+def test_who_may_not_make_what_it_takes_cannot_tell(stand_in: StandIn, clock: Any, family: str) -> None:
+    """The policy, or the bucket."""
+    (policy,) = stand_in.identity.policies.all()
+    stand_in.identity.policies.touch(policy, statements=[f"allow any-group to manage {family} in tenancy"])
+    stand_in.identity._read(stand_in.identity.policies, policy)
+    verdict, evidence = found_of_policies(stand_in, clock)
+    assert (verdict, evidence.partition(":")[0]) == ("could not tell", "refused to who asks")

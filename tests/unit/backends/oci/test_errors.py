@@ -44,7 +44,9 @@ NEEDED = {
     "list_jobs": "check COMPARTMENT_OCID; or ask for the policy: allow group <yours> to inspect data-science-jobs in ",
     "get_job": "ask for the policy: allow group <yours> to read data-science-jobs in ",
     "create_job": "check COMPARTMENT_OCID, PROJECT_OCID, SUBNET_OCID and LOG_GROUP_OCID; or ask for the policy: allow ",
-    "create_job_run": "check PROJECT_OCID and LOG_GROUP_OCID; or ask for the policy: allow group <yours> to manage ",
+    "create_job_run": "check PROJECT_OCID and LOG_GROUP_OCID; or ask for the policy: allow group <yours> to manage "
+    "data-science-job-runs in compartment <its name>; manage data-science-family has it; with LOG_GROUP_OCID, set "
+    "LOG_OCID to one log that is there, or: allow group <yours> to manage log-groups in compartment <the log group's>",
     "cancel_job_run": "ask for the policy: allow group <yours> to manage data-science-job-runs in ",
     "delete_job": "ask for the policy: allow group <yours> to manage data-science-jobs in ",
     "list_job_runs": "check COMPARTMENT_OCID; or ask for the policy: allow group <yours> to inspect data-science-job-",

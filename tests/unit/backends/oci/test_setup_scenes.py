@@ -183,6 +183,7 @@ SCENES: dict[str, Scene] = {
     "domains": domain(has_nodes=True),
     "lists are late": late,
     "two blocks": two_blocks,
+    "pages of one item": lambda stand_in: stand_in.service.controls.set({"page_size": 1}),
     "the whole bucket, nothing deleted": given(WORK_DIR="oci://clusters@stand-in", KEEP_CLUSTERS_DAYS="0"),
     "without logs": given(LOG_GROUP_NAME="none"),
 }
@@ -198,11 +199,11 @@ def test_setup_makes_what_is_needed_and_no_more(
     shown = stand_in.setup("--apply")
     stand_in.settings.update(line.split("=") for line in shown if line.startswith("LOG_"))
     before = len(stand_in.changes())
-    stand_in.late = 0
     assert stand_in.setup("--apply") == ["= nothing is missing"]
     assert stand_in.changes()[before:] == []
     assert_rights(stand_in)
     assert_checked(stand_in)
+    stand_in.late = 0
     scientist = Scientist(stand_in, people_of(stand_in), a_project(stand_in), monkeypatch, clock)
     for flipped in ([], ["log-maker"]):  # whoever it is that makes logs: there is one
         stand_in.service.controls.set({"flipped": flipped})

@@ -135,7 +135,7 @@ EVERY = {
     "TERMINATION_LOG": "/dev/termination-log",
     "OWN_NETWORK": "1",
     "EXPOSE": "6006 9000",
-    "SUBNET_CIDR": "10.0.0.5/24",
+    "SUBNET_CIDR": "10.0.0.5/24, 10.0.1.0/24",
 }
 
 
@@ -194,7 +194,7 @@ def test_every_setting_is_read(root: Path) -> None:
         node_group="worker",
         own_network=True,
         expose=(6006, 9000),
-        subnet_cidr="10.0.0.0/24",
+        subnet_cidr="10.0.0.0/24,10.0.1.0/24",
         termination_log="/dev/termination-log",
     )
 

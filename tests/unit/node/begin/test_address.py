@@ -47,10 +47,11 @@ def test_no_address_is_said_so() -> None:
         ("127.0.0.0/8", "127.0.0.1"),
         ("fd00::/8", "fd00::5"),
         ("10.2.0.0/16", "10.2.0.8"),
+        ("192.168.0.0/24,10.1.0.0/16", "10.1.2.3"),
     ],
 )
 def test_the_first_address_in_the_subnet_is_this_nodes(cidr: str, address: str) -> None:
-    """SUBNET_CIDR decides, host bits or not, IPv6 and loopback included, and of several the first."""
+    """SUBNET_CIDR decides, host bits or not, of one block or several, IPv6 and loopback included; the first counts."""
     interfaces = {**LOOPBACK, "eth0": ["10.1.2.3", "fd00::5"], "eth1": ["10.2.0.8", "10.2.0.9"]}
     assert pick_address(interfaces, cidr) == address
 

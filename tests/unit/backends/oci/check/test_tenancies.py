@@ -107,7 +107,8 @@ def ports(low: int, high: int, *, of: str = "destination") -> Any:
 
 def repository(compartment: str) -> Change:
     there = [item(display_name="training/dask", compartment_id=compartment)]
-    return answers(list_container_repositories=there)
+    # The root's list has those of all compartments, as it is asked for them.
+    return answers(list_container_repositories=lambda place: there if place in {ROOT, compartment} else [])
 
 
 def nested(world: World) -> None:
