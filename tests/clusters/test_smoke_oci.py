@@ -116,7 +116,7 @@ def to_be_told() -> set[str]:
                 "policy_late_s": 2,
                 "flipped": ["job-active", "details-image", "groups-order", "storage-bounds"],
             },
-            {"cancel-term", "job-active", "details-image", "groups-order", "storage-bounds"},
+            {"cancel-term", "policy-at-once", "job-active", "details-image", "groups-order", "storage-bounds"},
         ),
         (
             {"flipped": ["list-order", "errors-invalid", "flex-config", "shapes-table", "groups-details", "log-maker"]},
