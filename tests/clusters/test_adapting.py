@@ -14,14 +14,15 @@ OFTEN = (
     *("--env", "DASK_DISTRIBUTED__ADAPTIVE__INTERVAL=200ms"),
     *("--env", "DASK_DISTRIBUTED__ADAPTIVE__TARGET_DURATION=1s"),
 )
-# Tasks that take 0.3 s each, and sleep: two cores run as many as wanted at once. What is scattered is on one worker
+# Tasks that sleep until all workers are there, however long these take to come. What is scattered is on one worker
 # each, and so on those that leave.
 BURST = """
 import os, time
 from distributed import Client, wait
 
-def slow(number):
-    time.sleep(0.3)
+def slow(number, grown):
+    while not os.path.exists(grown):
+        time.sleep(0.05)
     return number * number
 
 def until(condition, what):
@@ -35,11 +36,11 @@ with Client() as client:
         return {worker["name"] for worker in client.scheduler_info(n_workers=-1)["workers"].values()}
 
     print("at first", sorted(workers()), flush=True)
-    futures = client.map(slow, range(40))
+    futures = client.map(slow, range(40), grown=os.path.abspath("grown"))
     until(lambda: len(workers()) == 3, "no third worker")
     kept = client.scatter(list(range(100, 130)), hash=False)
     until(lambda: len({name for names in client.who_has(kept).values() for name in names}) == 3, "not on all")
-    print("grown", flush=True)
+    open("grown", "w").close()
     wait(futures)
     print("sum", sum(client.gather(futures)), flush=True)
     until(lambda: len(workers()) == LEAST, "the others stay")

@@ -57,6 +57,7 @@ class Site:
         (root / "plain" / "settings.env").write_text("MIN_WORKERS=1\nNPROCS=1\nDASHBOARD_PORT=8787\n")
         self.backend = FakeBackend(clusters_dir(root))
         self.backend.on["states"] = self._obey
+        self._ending = threading.Lock()
         self.notes: list[str] = []
         self.said: list[str] = []
         self.guards: list[FakeGuard] = []
@@ -88,12 +89,13 @@ class Site:
     def end(self, code: int, reason: str = "") -> None:
         """Have the cluster that was launched last end with *code* by itself."""
         cluster = self.backend.clusters[-1]
-        self.directory(cluster).publish(STOP, **stop_fields(Outcome(code, reason)))
-        self.backend.end_nodes(cluster, code=code)
+        with self._ending:  # else who follows it has its nodes stopped in between
+            self.directory(cluster).publish(STOP, **stop_fields(Outcome(code, reason)))
+            self.backend.end_nodes(cluster, code=code)
 
     def _obey(self) -> None:
         for cluster in self.backend.clusters:
-            with contextlib.suppress(FileNotFoundError):
+            with self._ending, contextlib.suppress(FileNotFoundError):
                 if self.directory(cluster).is_there(STOP):
                     self.backend.end_nodes(cluster)
 
