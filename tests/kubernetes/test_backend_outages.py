@@ -42,7 +42,8 @@ def test_who_looks_while_the_api_is_away_is_told_and_not_kept_for_long(site_behi
     with proxy.misbehaving(status=503):
         began = time.monotonic()
         said = site_behind.run("list", code=69)
-        assert 10 < time.monotonic() - began < 30
+        # Pauses are spread by half, and one that would end after the 15 s is not waited for.
+        assert 5 < time.monotonic() - began < 30
     first, last = said.splitlines()
     assert re.fullmatch(r"list\.sh: Kubernetes refused GET \S+: 503 .*; trying again for 1[345] s", first)
     assert re.search(r"tried \d+ times in \d+ s", last)
