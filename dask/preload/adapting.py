@@ -163,8 +163,8 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         alone = {node for node in self._retired if self._has_alone(node)}
         arrived_s = min(self._scatters.values(), default=math.inf)
         self._may_end = {node for node, since in self._retired.items() if since < arrived_s} - alone
-        for node in alone:
-            if not await self._retire([node]):
+        for node in alone.difference(await self._retire(sorted(alone))):
+            if self._addresses(node):  # else it has left meanwhile
                 self._take_back(node)
 
     def _noted(self, scatter: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:

@@ -54,6 +54,7 @@ class FakeScheduler:
         # Workers that have what nobody else can take.
         self.keeps: set[str] = set()
         self.work_meanwhile = False
+        self.leave_meanwhile: list[str] = []
         self.retired: list[str] = []
         self.arrives = asyncio.Event()
         self.handlers: dict[str, Any] = {"scatter": self.scatter}
@@ -98,8 +99,11 @@ class FakeScheduler:
         assert (close_workers, remove) == (False, False), "who follows the cluster ends them"
         if self.work_meanwhile:
             self.works(*(address.removeprefix("tls://") for address in workers))
+        for name in self.leave_meanwhile:
+            self.leaves(name)
         self.retired += workers
-        return {address: {} for address in workers if address.removeprefix("tls://") not in self.keeps}
+        there = [address for address in workers if address in self.workers]
+        return {address: {} for address in there if address.removeprefix("tls://") not in self.keeps}
 
 
 class Adapted:
@@ -228,6 +232,18 @@ def test_what_was_on_its_way_as_a_node_was_retired_is_moved_before_it_is_named(a
     adapted.scheduler.keeps = {"WORKER_2"}  # nobody takes it
     assert adapted.look() == "workers=2"
     assert adapted.scheduler.sent == [("WORKER_2", "running")]
+
+
+def test_who_leaves_while_what_came_late_is_moved_is_not_asked_for_again(adapted: Adapted) -> None:
+    adapted.start()
+    adapted.scheduler.comes("WORKER_1", "WORKER_2")
+    two = adapted.scheduler.workers["tls://WORKER_2"]
+    adapted.look(adapted.down("WORKER_2"))
+    two.has_what.append(Scattered({two}))
+    adapted.scheduler.leave_meanwhile = ["WORKER_2"]
+    assert adapted.look() == "workers=1"
+    assert adapted.look() == "workers=1"
+    assert adapted.scheduler.forgotten == ["nanny of WORKER_2"]
 
 
 def test_nobody_is_named_before_what_was_scattered_has_arrived(adapted: Adapted) -> None:
