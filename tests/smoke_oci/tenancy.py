@@ -45,6 +45,16 @@ class Refused(Exception):  # noqa: N818 - an answer
         self.request_id = found[1] if found else ""
 
 
+def _seen(ask: Callable[[], Any]) -> Any:
+    """Return the response; None for what is not there, or may not be seen."""
+    try:
+        return ask()
+    except Refused as refused:
+        if refused.status != 404:
+            raise
+        return None
+
+
 class Tenancy:
     """One tenancy, as the settings of a launch name it."""
 
@@ -236,14 +246,18 @@ class Tenancy:
         return self.ask("make a policy", self._home.create_policy, body)
 
     def _remove_policy(self, name: str) -> None:
-        """Remove what the ladder *name* has left of these; who may not see them has made none."""
+        """Remove what the ladder *name* has left of these; who may not see them has made none.
+
+        Raises:
+            Refused: one of them is there, and must not be deleted.
+        """
         storage, namespace = self._storage
-        with contextlib.suppress(Refused):
+        compartment = self.settings["compartment"]
+        if _seen(lambda: self.ask("look up a bucket", storage.get_bucket, namespace, name)):
             self.ask("delete a bucket", storage.delete_bucket, namespace, name)
-        with contextlib.suppress(Refused):
-            listed = self.ask("list policies", self._home.list_policies, self.settings["compartment"], name=name)
-            for policy in listed.data:
-                self.ask("delete a policy", self._home.delete_policy, policy.id)
+        listed = _seen(lambda: self.ask("list policies", self._home.list_policies, compartment, name=name))
+        for policy in listed.data if listed else ():
+            self.ask("delete a policy", self._home.delete_policy, policy.id)
 
     # --- What is seen --------------------------------------------------------------------------------------
 
@@ -315,7 +329,7 @@ class Tenancy:
                         cleared.add(name)
                     self._jobs.remove(job)
                     say(f"removed {name}'s Job {job}")
-                except (ClusterError, OSError) as error:
+                except (ClusterError, OSError, Refused) as error:
                     failed.append(f"{job}: {error}")
             with contextlib.suppress(OSError):  # a node that has ended late
                 self._remove_folder(self.name)

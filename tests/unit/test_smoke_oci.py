@@ -96,13 +96,16 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Any) -> Ite
     made.service.close()
 
 
+def tenancy_of(stand_in: StandIn, clock: Any) -> Tenancy:
+    times: dict[str, Any] = {"clock": clock, "sleep": clock.sleep}
+    service, settings = Service(stand_in.environ, **times), {"compartment": stand_in.jobs}
+    return Tenancy(service, plan_of(ROOT), settings, ROOT, name="smoke-01234567", owner="me", **times)
+
+
 def found_of_policies(stand_in: StandIn, clock: Any) -> tuple[str, str]:
     """Return what the rung finds: verdict and evidence. Nothing is left of it."""
     before = len(stand_in.identity.policies.all())
-    times: dict[str, Any] = {"clock": clock, "sleep": clock.sleep}
-    service, settings = Service(stand_in.environ, **times), {"compartment": stand_in.jobs}
-    tenancy = Tenancy(service, plan_of(ROOT), settings, ROOT, name="smoke-01234567", owner="me", **times)
-    findings = Findings()
+    tenancy, findings = tenancy_of(stand_in, clock), Findings()
     smoke_policies.policies(tenancy, findings)
     tenancy._remove_policy(tenancy.name)
     assert (stand_in.service.objects.buckets, len(stand_in.identity.policies.all())) == ({}, before)
@@ -138,3 +141,21 @@ def test_who_may_not_make_what_it_takes_cannot_tell(stand_in: StandIn, clock: An
     stand_in.identity._read(stand_in.identity.policies, policy)
     verdict, evidence = found_of_policies(stand_in, clock)
     assert (verdict, evidence.partition(":")[0]) == ("could not tell", "refused to who asks")
+
+
+@pytest.mark.parametrize("operation", ["delete_bucket", "delete_policy"])
+def test_what_may_not_be_deleted_is_named_and_its_job_stays(
+    stand_in: StandIn, clock: Any, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    """The next start finds by the Job what is left."""
+    tenancy, removed = tenancy_of(stand_in, clock), list[str]()
+    smoke_policies.policies(tenancy, Findings())
+    stand_in.service.controls.set({"faults": [{"operation": operation, "kind": "404", "nth": 1}]})
+    jobs = SimpleNamespace(service=tenancy.service, runs=lambda _: [], cancel=lambda _: None, remove=removed.append)
+    monkeypatch.setattr(tenancy, "_jobs", jobs)
+    monkeypatch.setattr(tenancy, "left", lambda: iter([("ocid1.job", tenancy.name)]))
+    monkeypatch.setattr(tenancy, "_remove_folder", lambda _: None)
+    (failed,) = tenancy.remove(lambda _: None)
+    assert failed.startswith("ocid1.job: cannot delete a ")
+    assert removed == []
+    assert (tenancy.remove(lambda _: None), removed) == ([], ["ocid1.job"])
