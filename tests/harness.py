@@ -8,6 +8,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -73,6 +74,12 @@ def parts_of(launch_id: str) -> Iterator[tuple[str, psutil.Process, Path | None]
                 if found.pid not in seen:
                     seen.add(found.pid)
                     yield node, found, Path(environ["NODE_DIR"]) if "NODE_DIR" in environ else None
+
+
+def is_listening(address: str, port: int) -> bool:
+    """Return whether somebody takes connections there."""
+    with socket.socket() as tried:
+        return tried.connect_ex((address, port)) == 0
 
 
 def listening_of(launch_id: str, command: Callable[[list[str]], bool] = lambda _: True) -> set[tuple[str, str, int]]:

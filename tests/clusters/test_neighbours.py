@@ -16,7 +16,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from harness import Launch, Project, wait_until
+from harness import Launch, Project, is_listening, wait_until
 from oci_cloud import Cloud, environment_of, image_of
 from oci_user import User
 
@@ -319,14 +319,9 @@ def test_who_reads_a_job_gets_into_no_session(cloud: Cloud, name: str, monkeypat
     assert {environment["LAUNCH_KEY"], environment["SESSION_VERIFIER"]} <= texts, "a reader of the Job sees both"
     token, launch_id = (kept / TOKEN_FILE).read_text(), kept.name.rpartition("-")[2]
 
-    wait_until(lambda: is_open(address, kind.port), lambda: cloud.printed("MAIN"))
+    wait_until(lambda: is_listening(address, kind.port), lambda: cloud.printed("MAIN"))
     assert opens(address, kind, launch_id, token)
     words = set().union(*map(made_of, texts))
     assert [word for word in words if opens(address, kind, launch_id, word)] == []
     assert cloud.run("stop", "mine").returncode == 0
     cloud.assert_nothing_runs()
-
-
-def is_open(address: str, port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex((address, port)) == 0

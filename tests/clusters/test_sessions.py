@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pytest
-from harness import Launch, Project, listening_of, wait_until
+from harness import Launch, Project, is_listening, listening_of, wait_until
 from session_client import assert_kept_secret, tab, token_of, url_of
 from ssh_client import make_keys, ssh
 
@@ -111,11 +111,6 @@ def keys(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def is_listening(port: int) -> bool:
-    with socket.socket() as tried:
-        return tried.connect_ex(("127.0.0.1", port)) == 0
-
-
 def test_a_shell_is_the_users_own_and_nobody_elses(project: Project, keys: Path) -> None:
     """Commands, scp, sftp, forwarded ports; another key is refused, and another host is none."""
     mine, other, sent = keys / "mine", keys / "other", keys / "sent"
@@ -143,7 +138,7 @@ def test_a_shell_is_the_users_own_and_nobody_elses(project: Project, keys: Path)
         options = ["-F", str(config), "-i", str(mine), "-o", "ExitOnForwardFailure=yes"]
         with subprocess.Popen(["ssh", *options, "-N", "-L", f"{here}:127.0.0.1:{port}", "box"]) as forward:
             there.settimeout(60)
-            wait_until(lambda: is_listening(here), "the forwarded port")
+            wait_until(lambda: is_listening("127.0.0.1", here), "the forwarded port")
             there.accept()[0].close()
             forward.terminate()
 
