@@ -84,15 +84,14 @@ def test_only_own_names_and_own_pages_are_answered(
         assert_refused(dashboard, "/eventstream", Host=host, Origin=f"http://{host}", **UPGRADE)
 
     assert_refused(dashboard, "/json/identity.json", Host=f"{address}:{port}", Origin="http://evil.example")
+    assert_own_websockets_alone(dashboard)
+    assert {address for _, address, port in listening_of(launch.launch_id) if port == dashboard[1]} == {dashboard[0]}
     project.go()
     assert launch.wait() == 0
 
 
-def test_websockets_are_opened_to_the_dashboards_own_pages_alone(
-    project: Project, servers: tuple[Launch, tuple[str, int], tuple[str, int]]
-) -> None:
-    """Those of Dask, and Bokeh's, which Dask has take every page."""
-    launch, dashboard, _ = servers
+def assert_own_websockets_alone(dashboard: tuple[str, int]) -> None:
+    """Those of Dask, and Bokeh's, which Dask has take every page, are opened to the dashboard's own pages."""
     host = f"localhost:{dashboard[1]}"
     page = ask(dashboard, "/status", Host=host)[1]
     token = re.search(r'"token":\s*"([^"]+)"', page)
@@ -106,16 +105,10 @@ def test_websockets_are_opened_to_the_dashboards_own_pages_alone(
         for foreign in ("http://evil.example", "null", "http://localhost:1", "http://localhost"):
             assert status(foreign) == 403, (whose, foreign)
         assert status(f"http://{host}") == 101, whose
-    assert {address for _, address, port in listening_of(launch.launch_id) if port == dashboard[1]} == {dashboard[0]}
-    project.go()
-    assert launch.wait() == 0
 
 
-def test_in_a_network_of_its_own_a_scheduler_listens_on_loopback_too(
-    project: Project, servers: tuple[Launch, tuple[str, int], tuple[str, int]]
-) -> None:
+def test_in_a_network_of_its_own_a_scheduler_listens_on_loopback_too(project: Project) -> None:
     """As OWN_NETWORK=1 has it: what is forwarded to a pod arrives there; it is known by the node's address."""
-    launch, _, _ = servers
     folder, python = project.path / "dask" / "preload", project.path / ".venv" / "envs" / "dask" / "bin" / "python"
     with socket.create_server(("127.0.0.1", 0)) as one, socket.create_server(("127.0.0.1", 0)) as other:
         port, dashboard = one.getsockname()[1], other.getsockname()[1]
@@ -139,5 +132,3 @@ def test_in_a_network_of_its_own_a_scheduler_listens_on_loopback_too(
     finally:
         scheduler.terminate()
         scheduler.wait(60)
-    project.go()
-    assert launch.wait() == 0
