@@ -16,7 +16,6 @@ import pytest
 # launches on the stand-in for OCI.
 CORE = (
     "clusters/test_dask.py::test_example_shows_each_workers_share_and_its_result",
-    "clusters/test_dask.py::test_exit_code_arguments_and_traceback_come_through_dask",
     "clusters/test_dask.py::test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner",
     "clusters/test_gang.py::test_first_cause_is_the_clusters_code_and_named",
     "clusters/test_gang.py::test_gang_starts_again_together_until_restarts_are_used_up",
@@ -31,7 +30,6 @@ CORE = (
     "clusters/test_oci.py::test_dry_run_is_what_is_sent[runs]",
     "clusters/test_oci.py::test_exit_code_comes_through_and_logs_and_outputs_stay[runs]",
     "clusters/test_pytorch.py::test_example_trains_alike_on_one_process_and_on_three_nodes",
-    "clusters/test_pytorch.py::test_exit_code_of_a_rank_is_the_clusters[0-7-MAIN]",
 )
 
 

@@ -12,6 +12,8 @@ from unit.images.image import Image, wheel
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.system.envs.package_lists import head, lock_beside
 
+pytestmark = pytest.mark.slow  # the real installer installs
+
 COMMON, OWN = ["two==1"], ["needy==1"]
 
 

@@ -21,7 +21,9 @@ _SERVICES = (
 )
 # What is left out is compiled when it is imported. Tests are a third of the files of pandas and of scikit-learn.
 _TESTS = r"(.*/)?tests?/"
-_LEFT_OUT = {"image": _TESTS, "checkout": rf"{_TESTS}|oci/(?!({'|'.join(_SERVICES)})/)\w+/models/"}
+# oci-cli has a folder of commands for each service, too, in a package of its own.
+_NOT_ASKED = rf"(?!({'|'.join(_SERVICES)})/)\w+/"
+_LEFT_OUT = {"image": _TESTS, "checkout": rf"{_TESTS}|oci/{_NOT_ASKED}models/|services/{_NOT_ASKED}"}
 # Nothing in an image changes, and times of files do not survive every builder.
 _MODES = {"image": PycInvalidationMode.UNCHECKED_HASH, "checkout": PycInvalidationMode.TIMESTAMP}
 

@@ -16,6 +16,8 @@ from oci_cluster.errors import BackendError, ClusterError, SettingsError
 from oci_cluster.system.envs.package_lists import head, lock_beside
 from oci_cluster.system.envs.python_env import with_packages
 
+pytestmark = pytest.mark.slow  # the real uv installs
+
 
 class Place:
     """A checkout with an environment that has `base` 1.0 and `tool`, which is a program too."""

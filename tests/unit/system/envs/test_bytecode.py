@@ -11,7 +11,10 @@ import pytest
 from oci_cluster.system.envs import bytecode
 
 COMPILED = ("one.py", "big/_testing/x.py", "oci/core/models/x.py", "oci/database/client.py", "testing/x.py")
-LEFT_OUT = ("big/tests/test_x.py", "big/deep/test/x.py", "oci/database/models/x.py", "services/core/tests/x.py")
+COMPILED += ("services/__init__.py", "services/core/x.py")
+# Of OCI's SDK and of oci-cli: an image keeps and compiles what scripts use.
+NOT_ASKED = ("oci/database/models/x.py", "services/database/x.py")
+LEFT_OUT = ("big/tests/test_x.py", "big/deep/test/x.py", "services/core/tests/x.py")
 
 
 @pytest.fixture
@@ -20,7 +23,7 @@ def packages(tmp_path: Path) -> Path:
     environment = tmp_path / "tests" / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     place = next(environment.glob("lib/python*/site-packages"))
-    for name in (*COMPILED, *LEFT_OUT):
+    for name in (*COMPILED, *NOT_ASKED, *LEFT_OUT):
         (place / name).parent.mkdir(parents=True, exist_ok=True)
         (place / name).touch()
     (place / "template.py").write_text("{% name %}")
@@ -62,7 +65,7 @@ def test_what_is_imported_is_compiled(packages: Path, before: str) -> None:
 def test_an_image_has_all_of_the_sdk_that_it_has_kept(packages: Path) -> None:
     """Its user cannot write there: what is not compiled would be at each start."""
     compile_packages(packages, "image")
-    assert compiled(packages) == {*COMPILED, "oci/database/models/x.py"}
+    assert compiled(packages) == {*COMPILED, *NOT_ASKED}
 
 
 def test_what_is_compiled_is_not_again(packages: Path) -> None:
@@ -80,5 +83,6 @@ def test_services_that_are_asked_are_services_of_the_sdk() -> None:
     """A name that is none would leave its models uncompiled: each start would be slower."""
     import oci  # noqa: PLC0415 - takes a second
 
-    place = Path(oci.__file__).parent
-    assert [name for name in bytecode._SERVICES if not (place / name / "models").is_dir()] == []
+    place = Path(oci.__file__).parents[1]
+    parts = [part for name in bytecode._SERVICES for part in (f"oci/{name}/models", f"services/{name}")]
+    assert [name for name in parts if not (place / name).is_dir()] == []

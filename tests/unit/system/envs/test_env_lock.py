@@ -135,6 +135,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Place:
     return made
 
 
+@pytest.mark.slow
 def test_what_is_locked_is_taken_and_nothing_else(place: Place) -> None:
     """Of images' packages none, and no newer version of what env.yaml does not name; a changed file is refused."""
     locked = ["base==1.0", "below==1.0", "of-images-alone==1.0"]
@@ -145,6 +146,7 @@ def test_what_is_locked_is_taken_and_nothing_else(place: Place) -> None:
         place.framework("three", ["base==1.0"], ["base==1.0"])
 
 
+@pytest.mark.slow
 def test_a_build_of_torch_that_is_not_locked_is_taken_and_said(place: Place) -> None:
     """From a folder of pip's settings; of all others the hash is checked all the same."""
     entries, locked = ["base==1.0", "torch==2.13.0"], ["base==1.0", "below==1.0", "torch==2.13.0", "nvidia-x==1"]
@@ -156,6 +158,7 @@ def test_a_build_of_torch_that_is_not_locked_is_taken_and_said(place: Place) -> 
         place.framework("two", entries, locked, wrong="below==1.0")
 
 
+@pytest.mark.slow
 def test_lists_that_contradict_themselves_are_a_wrong_setting(place: Place) -> None:
     """78; what is nowhere is not available: 69."""
     with pytest.raises(SettingsError, match=r"base==1\.0 and base==2\.0"):
@@ -164,6 +167,7 @@ def test_lists_that_contradict_themselves_are_a_wrong_setting(place: Place) -> N
         place.framework("two", ["nothing"], [])
 
 
+@pytest.mark.slow
 def test_a_list_without_pins_is_locked_too(place: Place) -> None:
     """uv asks for hashes of all only where each entry is pinned; those that the lock has are checked all the same."""
     entries, locked = ["--pre", "base", "torch==2.13.*"], ["base==1.0", "below==1.0", "torch==2.13.0+cpu"]

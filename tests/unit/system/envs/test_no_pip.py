@@ -11,6 +11,8 @@ import pytest
 
 from oci_cluster.system.envs.no_pip import put_into
 
+pytestmark = pytest.mark.slow  # environments are made
+
 
 @pytest.fixture(params=[".venv/envs/dask", "opt/env"], ids=["here", "image"])
 def environment(tmp_path: Path, request: pytest.FixtureRequest) -> Path:

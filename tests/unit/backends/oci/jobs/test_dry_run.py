@@ -26,6 +26,8 @@ from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.redaction import redact
 
+pytestmark = pytest.mark.slow  # bash runs what is printed
+
 ROOT = Path(__file__).resolve().parents[5]
 
 
@@ -144,7 +146,6 @@ def test_it_ends_with_the_code_of_main(checkout: Checkout, owner: Owner, state: 
     assert "job delete" not in [call.command for call in owner.calls]
 
 
-@pytest.mark.slow
 def test_a_main_without_a_machine_ends_it_in_time(checkout: Checkout, owner: Owner) -> None:
     """As a launch: PROVISION_TIMEOUT is what the script waits for."""
     owner.state = "ACCEPTED"
@@ -193,7 +194,6 @@ def test_one_run_that_cannot_be_ends_all(checkout: Checkout, owner: Owner) -> No
     assert owner.calls[-1].command == "job delete"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_run_that_is_being_created_when_a_signal_comes_is_ended(
     checkout: Checkout, owner: Owner, number: int
