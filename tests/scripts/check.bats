@@ -7,7 +7,7 @@ load project.bash
 setup() {
   isolate
   make_project
-  use_local
+  export BACKEND=local
 }
 
 check() { "${PROJECT}/scripts/check.sh" "$@"; }
@@ -34,21 +34,4 @@ check() { "${PROJECT}/scripts/check.sh" "$@"; }
   assert_line "         give the path of your script"
   assert_line --partial "fails    settings          --ttl: 'soon'"
   assert_stderr --partial " will fail"
-}
-
-# bats test_tags=slow
-@test "check: --json prints the items and a summary, and nothing else" {
-  use_tools
-  run -1 --separate-stderr check dask 2 --entry none.py --json
-  assert_equal "$(from_json 'found["summary"]["fails"], found["summary"]["exit_code"]' <<<"${output}")" "1 1"
-  assert_equal "$(from_json 'sorted(found["findings"][0])' <<<"${output}")" "['fix', 'item', 'text', 'verdict']"
-}
-
-# bats test_tags=slow
-@test "check: a config.env that cannot be read is an error" {
-  use_tools
-  echo 'no setting' >"${PROJECT}/config.env"
-  run -78 --separate-stderr check dask 2
-  assert_output ""
-  assert_stderr --partial "config.env:1: expected KEY=VALUE"
 }

@@ -277,31 +277,12 @@ scheduler told to end"
   assert_calls ""
 }
 
-@test "dask main: each variable that it needs is missed" {
-  local name
-  for name in MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT NPROCS SCHEDULER_PORT DASHBOARD_PORT LOG_LEVEL; do
-    run -78 env -u "${name}" "${PROJECT}/dask/start-master.sh"
-    assert_line --partial "error: not set: ${name};"
-  done
-  assert_calls ""
-}
-
-@test "dask main: what only a cluster that stays needs is missed where it stays" {
-  local name
-  for name in CLIENT_DIR CLUSTER_NAME; do
-    EPHEMERAL=0 run -78 env -u "${name}" "${PROJECT}/dask/start-master.sh"
-    assert_line --partial "error: not set: ${name};"
-  done
-  assert_calls ""
-}
-
-@test "dask main: what only the entry point needs is missed where there is one" {
-  local name
-  for name in ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR; do
-    run -78 env -u "${name}" "${PROJECT}/dask/start-master.sh"
-    assert_line --partial "error: not set: ${name};"
-  done
-  assert_calls ""
+@test "dask main: each variable that it needs is missed, those of what stays or runs where it does" {
+  local script="${PROJECT}/dask/start-master.sh"
+  assert_requires "${script}" MAIN_ADDRESS NODE_ADDRESS NODE_DIR READY_FILE TIMEOUT EPHEMERAL WORKER_COUNT NPROCS SCHEDULER_PORT \
+    DASHBOARD_PORT LOG_LEVEL
+  assert_requires "${script}" ENTRY_POINT ENTRY_ARGS_FILE CODE_DIR
+  EPHEMERAL=0 assert_requires "${script}" CLIENT_DIR CLUSTER_NAME
 }
 
 # --- Both -------------------------------------------------------------------------------------------------------------

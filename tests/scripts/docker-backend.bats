@@ -57,53 +57,9 @@ assert_nothing_run() {
   assert_output "$(printf '%s\n' 'network demo' 'volume demo' 'run demo-MAIN' 'run demo-WORKER_1')"
 }
 
-@test "docker backend: a dry run can be JSON" {
-  use_engine docker
-  launch dask 1 --dry-run --json -- 'an argument' '$(id)' >"${BATS_TEST_TMPDIR}/planned"
-  run -0 from_json 'json.loads(found["environment"]["ARGS"])' <"${BATS_TEST_TMPDIR}/planned"
-  assert_output "['an argument', '\$(id)']"
-  run -0 from_json '[words[1] for words in found["commands"]]' <"${BATS_TEST_TMPDIR}/planned"
-  assert_output "['network', 'volume', 'run', 'run']"
-  assert_nothing_run
-}
-
-@test "docker backend: config.env supplies settings, and the environment wins" {
-  use_engine podman
-  printf '%s\n' BACKEND=docker "DOCKER='${DOCKER}'" IMAGE=dask:1 MEMORY=1g GPUS=all WORK_DIR=oci://bucket@ns/work >"${PROJECT}/config.env"
-  unset BACKEND DOCKER IMAGE
-  MEMORY=2g run -0 --separate-stderr launch dask 1 --dry-run
-  assert_output --partial "--memory 2g --shm-size 1g --device nvidia.com/gpu=all dask:1"
-  assert_line WORK_DIR=file:///work
-}
-
-@test "docker backend: --python, too many workers and no image are refused" {
-  use_engine docker
-  run -2 --separate-stderr launch dask 2 --python "$(command -v "${PYTHON}")"
-  assert_regex "${stderr}" '^launch.sh: error: --python works with the backend local only'
-  run -2 --separate-stderr launch dask 101
-  assert_regex "${stderr}" 100
-  IMAGE="" run -78 --separate-stderr launch dask 2
-  assert_regex "${stderr}" '^launch.sh: error: IMAGE is not set, and no image of dask was built from here; make build-dask'
-  assert_nothing_run
-}
-
-@test "docker backend: without an engine every script says what to do" {
-  local script arguments
-  use_tools
+@test "docker backend: without an engine a launch says what to do" {
   export DOCKER=none-of-that IMAGE=dask:1
-  while read -r script arguments; do
-    # shellcheck disable=SC2086 # words
-    assert_error 69 "${script}: error: the container engine 'none-of-that' cannot be run: No such file or directory" \
-      "${PROJECT}/scripts/${script}" ${arguments} </dev/null
-    assert_regex "${stderr}" 'install Docker or Podman, or name the one you have: DOCKER=podman'
-  done <<'END'
-launch.sh dask 2
-launch.sh dask 2 --dry-run
-list.sh
-status.sh demo
-logs.sh demo
-scale.sh demo 3
-stop.sh demo
-END
-  assert [ ! -e "${PROJECT}/.clusters" ]
+  assert_refused 69 "launch.sh: error: the container engine 'none-of-that' cannot be run: No such file or directory" \
+    launch dask 2
+  assert_regex "${stderr}" 'install Docker or Podman, or name the one you have: DOCKER=podman'
 }

@@ -42,26 +42,3 @@ from_ads() { "${PROJECT}/scripts/from-ads.sh" "$@"; }
   assert_stderr --partial "not a field of ADS's: train.yaml:12: spec.runtime.image: ADS does not read it either"
   assert [ ! -e "${PROJECT}/config.env" ]
 }
-
-@test "from-ads: a config.env that is there stays (needs .venv)" {
-  use_tools
-  echo 'TTL=3d' >"${PROJECT}/config.env"
-  run -78 --separate-stderr from_ads train.yaml
-  assert_output ""
-  assert_stderr --partial "-TTL=3d"
-  assert_stderr --partial "config.env is there"
-  run -0 cat "${PROJECT}/config.env"
-  assert_output 'TTL=3d'
-  run -0 from_ads train.yaml --merge
-  run -0 head -1 "${PROJECT}/config.env"
-  assert_output 'TTL=3d'
-}
-
-@test "from-ads: what is no YAML of ADS's is refused (needs .venv)" {
-  use_tools
-  echo 'kind: model' >job.yaml
-  run -78 --separate-stderr from_ads job.yaml
-  assert_stderr "from-ads.sh: error: line 1, kind: expected kind: distributed, of ads opctl run, or kind: job, got 'model'"
-  run -78 --separate-stderr from_ads nowhere.yaml
-  assert_stderr --partial "nowhere.yaml cannot be read: No such file or directory"
-}

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# scripts/launch.sh: what it asks of a backend and in which order.
-# The backend `stub` starts nothing.
+# scripts/launch.sh: what it asks of a backend and in which order. The backend `stub` starts nothing. What can be wrong with
+# each word, and what a plan is, are in tests/unit/launcher.
 # shellcheck disable=SC2154 # launch.bash sets what is asked of the backend
 # bats file_tags=slow
 
@@ -24,29 +24,6 @@ logs follow
 finish"
 }
 
-@test "launch: the cluster's exit code is its own (needs .venv)" {
-  use_tools
-  local code
-  for code in 1 7 75 143; do
-    STUB_CODES="run=${code}" run "-${code}" --separate-stderr launch dask 3
-    assert_output "MAIN     | hello"
-  done
-  run ! grep -E '^(end|remove)' "${STUB_DIR}/calls" # it has ended by itself
-}
-
-@test "launch: a check that fails ends it, and nothing is prepared" {
-  STUB_CODES=place=78 assert_refused 78 "launch.sh: error: place failed" launch dask 3
-  assert_calls place
-  STUB_CODES=place=69 run -69 launch dask 3 --dry-run
-  rm "${STUB_DIR}/calls"
-  STUB_CODES=find=69 assert_refused 69 "launch.sh: error: find failed" launch dask 3
-}
-
-@test "launch: a preparation that fails ends it, and nothing is started" {
-  STUB_CODES=prepare=69 assert_error 69 "launch.sh: error: prepare failed" launch dask 3
-  assert_calls "${prepared}"
-}
-
 @test "launch: a start that fails ends it, and what was started is removed (needs .venv)" {
   use_tools
   STUB_CODES=start=77 assert_error 77 "launch.sh: error: start failed" launch dask 2 --detach
@@ -55,32 +32,32 @@ remove"
   refute compgen -G "${PROJECT}/.clusters/dask-*"
 }
 
-@test "launch: --detach prints the name alone, and follows nothing (needs .venv)" {
-  use_tools
-  run -0 --separate-stderr launch dask 2 --detach --name demo
-  assert_output demo
-  assert_stderr ""
-  assert_calls "${started}"
+@test "launch: bad input is named and ends with its code, and nothing is started" {
+  assert_usage_error "unexpected 'mine.py' after dask 3; a script is given with --entry FILE, its arguments behind --" \
+    launch.sh dask 3 mine.py
+  assert_refused 2 "launch.sh: error: --ttl: 'soon' " launch dask 3 --ttl soon
+  TTL=soon assert_refused 78 "launch.sh: error: bad settings: TTL: 'soon' " launch dask 3
+  printf '%s\n' '# mine' 'TIMEOUT=5' 'set TTL=1h' >"${PROJECT}/config.env"
+  assert_refused 78 "launch.sh: error: ${PROJECT}/config.env:3: expected KEY=VALUE " launch dask 3
+  assert_calls ""
 }
 
-@test "launch: --detach --json prints the status as JSON (needs .venv)" {
-  use_tools
-  run -0 --separate-stderr launch dask 3 --json --detach --name demo
-  assert_stderr ""
-  run -0 from_json 'found["name"], len(found["nodes"])' <<<"${output}"
-  assert_output "demo 4"
+# Every file of project, work folder and HOME, with size and time; what Python compiles on the way is nobody's business, nor
+# is how many other tests have the same file: the second column.
+tree() {
+  find "${PROJECT}" "${BATS_TEST_TMPDIR}/a folder with spaces" -name __pycache__ -prune -o -exec ls -ld {} + |
+    sed -E 's/^([^ ]+) +[0-9]+ /\1 /'
 }
 
-@test "launch: --backend wins over BACKEND" {
-  BACKEND=local run -0 planned 'found["backend"]' --backend stub
-  assert_output stub
-}
-
-@test "launch: BACKEND of config.env counts where neither flag nor environment names one" {
-  unset BACKEND
-  echo 'BACKEND=stub' >"${PROJECT}/config.env"
-  run -0 planned 'found["backend"]'
-  assert_output stub
+@test "launch: --dry-run on the backend local prints each node's address, needs no .venv and changes nothing" {
+  local before nodes
+  export BACKEND=local
+  before="$(tree)"
+  run -0 --separate-stderr launch dask 2 --dry-run --json --name demo
+  assert_equal "$(tree)" "${before}"
+  assert_nothing_started
+  nodes="$(from_json '*[node["environment"]["NODE_ADDRESS"] for node in found["nodes"]], found["work_dir"]' <<<"${output}")"
+  assert_regex "${nodes}" "^(127\.0\.0\.[0-9]+ ){3}file://${PROJECT}/.clusters$"
 }
 
 @test "launch: a link to a script is the script" {
@@ -98,4 +75,13 @@ remove"
   assert_output --regexp '^0\.[0-9.]+ \((v?[0-9a-f].*|no git here)\)$'
   run -0 --separate-stderr launch dask 3 --dry-run -- --version
   refute_output --regexp 'no git here'
+}
+
+@test "session: a detached one is a cluster of main alone, and says how it is reached (needs .venv)" {
+  use_tools
+  run -0 --separate-stderr "${PROJECT}/scripts/session.sh" jupyter mine --detach
+  assert_output mine
+  assert_stderr --partial "session.sh: connect.sh mine "
+  run -0 tail -n 1 "${STUB_DIR}/calls"
+  assert_output "start MAIN"
 }

@@ -79,14 +79,10 @@ Try it.
 
 @test "lib: run_verb hands every word on as it was typed" {
   use_python_stub
-  run -0 line 'run_verb launch "$@"' '' 'a  b' -x "d'e"
-  assert_equal "$(sed -n '2,8p' <<<"${output}")" "[-m]
-[oci_cluster]
-[launch]
-[]
-[a  b]
-[-x]
-[d'e]"
+  local words=(dask '' 'a  b' "d'e" 'f"g' $'h\ni' -x '*' '$HOME' "\\" 'ü' -1 - -- -h '' --json)
+  run -0 line 'run_verb launch "$@"' "${words[@]}"
+  refute_output --partial "Usage:"
+  assert_equal "$(sed '1d; $d' <<<"${output}")" "$(printf '[%s]\n' -m oci_cluster launch "${words[@]}")"
 }
 
 # --- The door to Python -----------------------------------------------------------------------------------------------
@@ -187,6 +183,14 @@ CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common CLUSTER_CWD=${PWD} in common
   refute_line "still here"
 }
 
+@test "lib: run_verb ends with the verb's code, whatever it is" {
+  local code
+  use_python_stub
+  for code in 1 7 75 143; do
+    STUB_PYTHON_CODE="${code}" run "-${code}" line 'run_verb launch "$@"' dask 3
+  done
+}
+
 @test "lib: exec_cluster takes the script's place, so that signals are Python's" {
   printf '%s\n' '#!/bin/sh' '[ "$1" = -c ] || echo "$$"' >python
   chmod +x python
@@ -214,17 +218,12 @@ CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common CLUSTER_CWD=${PWD} in common
 }
 
 @test "setting: config.env means to bash what it means to Python" {
-  local line expected answer
-  mkdir -p project/common
+  local line number=100
+  mkdir -p project/common lines
   cp "${ROOT}/common/lib.sh" project/common
   while IFS= read -r line; do
-    printf '%b\n' "${line}" >project/config.env
-    expected="$(PYTHONPATH="${ROOT}/common" python3 -c '
-import pathlib
-from oci_cluster.contract.settings.settings_files import read_settings_file
-print(read_settings_file(pathlib.Path("project/config.env")).get("NAME") or "default")' 2>/dev/null)" || expected=refused
-    answer="$(bash -ec 'source project/common/lib.sh; setting NAME default' 2>/dev/null)" || answer=refused
-    assert_equal "${line} ${answer}" "${line} ${expected}"
+    number=$((number + 1))
+    printf '%b\n' "${line}" >"lines/${number}"
   done <<'END'
 NAME=plain
 NAME=plain\r
@@ -254,6 +253,24 @@ NAME=two words
 export NAME=shown
   export   NAME='shown too'
 END
+  run -0 bash -c 'source project/common/lib.sh
+for file in lines/*; do
+  printf "%s\n" "$(<"${file}")" >project/config.env
+  answer="$(setting NAME default 2>/dev/null)" || answer=refused
+  printf "%s gives %s\n" "$(<"${file}")" "${answer}"
+done'
+  local of_bash="${output}"
+  PYTHONPATH="${ROOT}/common" run -0 python3 -c '
+import pathlib, sys
+from oci_cluster.contract.settings.settings_files import read_settings_file
+for path in sorted(pathlib.Path("lines").iterdir()):
+    try:
+        answer = read_settings_file(path).get("NAME") or "default"
+    except Exception:
+        answer = "refused"
+    sys.stdout.buffer.write(path.read_bytes().rstrip(b"\n") + f" gives {answer}\n".encode())'
+  assert_equal "${of_bash}" "${output}"
+  assert_output --partial "gives refused"
 }
 
 @test "setting: what bash does not read as Python would is refused, not guessed" {

@@ -21,9 +21,6 @@ own() { # file
   mv "$1.own" "$1"
 }
 
-# Take the backend `local`.
-use_local() { export BACKEND=local; }
-
 # Make the .venv of ${PROJECT}, as a launch does: its Python runs our code, and refuses to install anything.
 make_venv() { # interpreter
   mkdir -p "${PROJECT}/.venv/bin"
@@ -117,15 +114,26 @@ END
   chmod +x "$2"
 }
 
+# A start script names each of these variables, in this order, where all are missing; nothing is started.
+assert_requires() { # script, variable...
+  local name words=()
+  for name in "${@:2}"; do
+    words+=(-u "${name}")
+  done
+  run -78 env "${words[@]}" "$1"
+  assert_line --partial "error: not set: ${*:2}; common/README.md says what each is"
+  assert_calls ""
+}
+
 # Without a Python that is new enough the script says which it tried and ends with 78.
 assert_needs_python() { # script, argument...
   local script="$1" old="${BATS_TEST_TMPDIR}/old python" advice
   shift
   advice="is not a Python of 3.10 or newer; install one, or name it: PYTHON=/path/to/python3 ${script} ..."
-  [[ -e "${old}" ]] || python_of_version 3.9 "${old}"
-  PYTHON="${old}" assert_refused 78 "${script}: error: '${old}' ${advice}" "${PROJECT}/scripts/${script}" "$@"
-  [[ "${script}" == launch.sh ]] || return 0
   PYTHON=/no/such assert_refused 78 "${script}: error: '/no/such' ${advice}" "${PROJECT}/scripts/${script}" "$@"
+  [[ "${script}" == launch.sh ]] || return 0
+  python_of_version 3.9 "${old}"
+  PYTHON="${old}" assert_refused 78 "${script}: error: '${old}' ${advice}" "${PROJECT}/scripts/${script}" "$@"
   unset PYTHON
   PATH="$(path_without python3)" assert_refused 78 "${script}: error: 'python3' ${advice}" "${PROJECT}/scripts/${script}" "$@"
 }
@@ -167,15 +175,15 @@ add_ended_cluster() { # name, backend
   printf '%s\n' 'worker one' >"${directory}/logs/WORKER_1.log"
 }
 
-# The same of one that runs, as far as anyone can see: this shell holds its lock, on descriptor 8 or the one that is given.
-add_running_cluster() { # name, descriptor of one digit
+# The same of one that runs, as far as anyone can see: this shell holds its lock.
+add_running_cluster() { # name
   local lock="${PROJECT}/.clusters/$1-id-of-$1/runner.lock"
   add_ended_cluster "$1"
   printf '{"runner_pid": null, "nodes": [{"node": "MAIN", "state": "IN_PROGRESS", "exit_code": null, "pid": 1},
     {"node": "WORKER_1", "state": "IN_PROGRESS", "exit_code": null, "pid": 1}]}' >"${PROJECT}/.clusters/$1-id-of-$1/nodes.json"
-  if [[ "${2:-8}" == 8 ]]; then exec 8>"${lock}"; else exec 7>"${lock}"; fi
+  exec 8>"${lock}"
   # The lock belongs to the open file, which this shell keeps, not to the process that asks for it.
-  "${PYTHON}" -c 'import fcntl, sys; fcntl.flock(int(sys.argv[1]), fcntl.LOCK_EX)' "${2:-8}"
+  "${PYTHON}" -c 'import fcntl; fcntl.flock(8, fcntl.LOCK_EX)'
 }
 
 # --- Processes --------------------------------------------------------------------------------------------------------
@@ -193,7 +201,7 @@ eventually() { # command...
 # Run a command in the background, in a process group of its own, as a terminal does; JOB is its pid. `finish` must follow.
 begin() { # command...
   set -m
-  "$@" </dev/null >"${BATS_TEST_TMPDIR}/job.out" 2>"${BATS_TEST_TMPDIR}/job.err" 3>&- 7>&- 8>&- &
+  "$@" </dev/null >"${BATS_TEST_TMPDIR}/job.out" 2>"${BATS_TEST_TMPDIR}/job.err" 3>&- 8>&- &
   JOB=$!
   set +m
 }

@@ -213,15 +213,10 @@ PET_RDZV_ID=0123abcd"
 }
 
 @test "pytorch: each variable that they need is missed" {
-  local name
-  for name in MODE NODE_RANK NODE_NAME NODE_ADDRESS MAIN_ADDRESS NODE_DIR CODE_DIR LAUNCH_ID TIMEOUT EPHEMERAL WORKER_COUNT \
-    RENDEZVOUS_PORT LAUNCHER NPROC_PER_NODE LAST_CALL_TIMEOUT ENTRY_POINT ENTRY_ARGS_FILE; do
-    run -78 env -u "${name}" "${PROJECT}/pytorch/start-worker.sh"
-    assert_line --partial "error: not set: ${name};"
-  done
-  run -78 env -u READY_FILE "${PROJECT}/pytorch/start-master.sh"
-  assert_line --partial "error: not set: READY_FILE;"
-  assert_calls ""
+  assert_requires "${PROJECT}/pytorch/start-worker.sh" MODE NODE_RANK NODE_NAME NODE_ADDRESS MAIN_ADDRESS NODE_DIR CODE_DIR \
+    LAUNCH_ID TIMEOUT EPHEMERAL WORKER_COUNT RENDEZVOUS_PORT LAUNCHER NPROC_PER_NODE LAST_CALL_TIMEOUT
+  assert_requires "${PROJECT}/pytorch/start-worker.sh" ENTRY_POINT ENTRY_ARGS_FILE
+  assert_requires "${PROJECT}/pytorch/start-master.sh" READY_FILE
 }
 
 @test "pytorch: a script that starts its processes itself is warned, on main alone" {

@@ -61,16 +61,8 @@ run_other() { # role, index, address
     run --separate-stderr "${PROJECT}/tensorflow/start-worker.sh"
 }
 
-# Have main at an address, its workers at others.
-use_addresses() { export MAIN_ADDRESS="$1" NODE_ADDRESS="$1" WORKER_ADDRESSES="$2"; } # address, addresses
-
 # What the entry point saw in a variable, whether it was there or not.
 seen() { sed -n "s/^$1=//p" "${STUB_DIR}/environment"; } # name
-
-# What Python makes of TF_CONFIG, which is the text that is expected.
-assert_config() { # expression, text
-  assert_equal "$(seen TF_CONFIG | from_json "$1")" "$2"
-}
 
 # One line on stderr, as die of start-lib.sh writes it, and no entry point.
 assert_died() { # code, script, text
@@ -88,57 +80,9 @@ assert_died() { # code, script, text
   assert_output ""
   assert_stderr ""
   assert_equal "$(seen TF_CONFIG)" '{"cluster": {"worker": ["10.0.0.1:12345", "10.0.0.2:12345", "10.0.0.3:12345"]}, "task": {"type": "worker", "index": 0}}'
-  assert_config 'sorted(found["cluster"])' "['worker']"
   assert_calls "\
 port 12345
 python my\\ train.py --epochs 3 a\\ b '' "
-}
-
-@test "tensorflow: each worker is the task of its index, in the same cluster" {
-  run_other WORKER 1 10.0.0.3
-  assert_success
-  assert_equal "$(seen TF_CONFIG)" '{"cluster": {"worker": ["10.0.0.1:12345", "10.0.0.2:12345", "10.0.0.3:12345"]}, "task": {"type": "worker", "index": 2}}'
-  run_other WORKER 0 10.0.0.2
-  assert_config 'found["task"]' "{'type': 'worker', 'index': 1}"
-}
-
-@test "tensorflow: parameter servers are tasks of their own job" {
-  export PS_COUNT=2 PS_ADDRESSES=10.0.0.4,10.0.0.5
-  run_other PS 1 10.0.0.5
-  assert_success
-  assert_config 'found["cluster"]["ps"]' "['10.0.0.4:12345', '10.0.0.5:12345']"
-  assert_config 'found["task"]' "{'type': 'ps', 'index': 1}"
-  run_main
-  assert_config '[len(found["cluster"]), found["task"]]' "[3, {'type': 'chief', 'index': 0}]"
-}
-
-@test "tensorflow: main is a cluster of one when its last worker is gone" {
-  WORKER_ADDRESSES="" run_main
-  assert_success
-  assert_config 'found["cluster"]' "{'worker': ['10.0.0.1:12345']}"
-}
-
-@test "tensorflow: nodes on loopback addresses have a port each, which is the node's own whoever else is there" {
-  use_addresses 127.0.0.5 127.0.0.6,127.0.0.7,127.0.0.3,127.0.1.1
-  run_main
-  assert_config 'found["cluster"]["worker"]' \
-    "['127.0.0.5:12345', '127.0.0.6:12346', '127.0.0.7:12347', '127.0.0.3:12343', '127.0.1.1:12597']"
-  WORKER_ADDRESSES=127.0.0.7 run_other WORKER 0 127.0.0.7
-  assert_config 'found["cluster"]["worker"]' "['127.0.0.5:12345', '127.0.0.7:12347']"
-  assert_equal "$(grep port "${STUB_DIR}/calls")" $'port 12345\nport 12347'
-}
-
-@test "tensorflow: nodes that share an address have one port after the other" {
-  use_addresses 127.0.0.1 127.0.0.1,127.0.0.1
-  PS_COUNT=1 PS_ADDRESSES=127.0.0.1 run_main
-  assert_config '[*found["cluster"].values()]' \
-    "[['127.0.0.1:12345'], ['127.0.0.1:12346', '127.0.0.1:12347'], ['127.0.0.1:12348']]"
-}
-
-@test "tensorflow: IPv6 addresses stand in brackets" {
-  use_addresses fd00::1 fd00::2
-  run_main
-  assert_config '[*found["cluster"].values()]' "[['[fd00::1]:12345', '[fd00::2]:12345']]"
 }
 
 @test "tensorflow: a TF_CONFIG of the user's is refused and shown" {
@@ -148,13 +92,6 @@ python my\\ train.py --epochs 3 a\\ b '' "
   run_other WORKER 0 10.0.0.2
   assert_failure 78
   assert_calls ""
-}
-
-@test "tensorflow: a node whose address is not its task's is refused: the others would wait for it for ever" {
-  run_other WORKER 0 10.0.0.3
-  assert_died 78 start-worker.sh "worker 1 (ROLE_INDEX) has address '10.0.0.2', this node has 10.0.0.3"
-  run_other WORKER 2 10.0.0.4
-  assert_died 78 start-worker.sh "worker 3 (ROLE_INDEX) has address '', this node has 10.0.0.4"
 }
 
 # --- Ports ------------------------------------------------------------------------------------------------------------
@@ -172,25 +109,6 @@ time.sleep(100)'
   STUB_CHECK="${PYTHON}" TASK_PORT="${port}" run_main
   assert_died 78 start-master.sh \
     "port ${port} of MAIN: Address already in use; end what has it, or choose another: --env TASK_PORT=$((port + 100))"
-}
-
-@test "tensorflow: a port that is free is left free" {
-  local port
-  port="$("${PYTHON}" -c 'import socket; s = socket.create_server(("", 0)); print(s.getsockname()[1])')"
-  STUB_CHECK="${PYTHON}" TASK_PORT="${port}" run_main
-  assert_success
-}
-
-@test "tensorflow: a port that is none is refused" {
-  local port
-  for port in 0 -1 http "12 345" 08; do
-    TASK_PORT="${port}" run_main
-    assert_died 78 start-master.sh "TASK_PORT: expected a port, got '${port}'"
-  done
-  use_addresses 127.0.0.5 127.0.0.6
-  TASK_PORT=65535 run_other WORKER 0 127.0.0.6
-  assert_died 78 start-worker.sh \
-    "TASK_PORT 65535 leaves no port for WORKER_7: 65536 is none; choose another: --env TASK_PORT=12345"
 }
 
 # --- What the entry point is given ------------------------------------------------------------------------------------
@@ -254,23 +172,15 @@ backup=${OUTPUT_DIR}/backup"
 }
 
 @test "tensorflow: each variable that a node needs is missed" {
-  local name needed=(MODE NODE_NAME NODE_ADDRESS MAIN_ADDRESS ROLE_INDEX PS_COUNT EPHEMERAL OUTPUT_DIR TASK_PORT)
-  for name in "${needed[@]}" CODE_DIR ENTRY_POINT ENTRY_ARGS_FILE WORKER_ADDRESSES; do
-    run -78 env -u "${name}" "${PROJECT}/tensorflow/start-master.sh"
-    assert_line --partial "error: not set: ${name};"
-    run -78 env -u "${name}" "${PROJECT}/tensorflow/start-worker.sh"
-    assert_line --partial "error: not set: ${name};"
+  local script
+  for script in start-master.sh start-worker.sh; do
+    assert_requires "${PROJECT}/tensorflow/${script}" MODE NODE_NAME NODE_ADDRESS NODE_DIR MAIN_ADDRESS ROLE_INDEX PS_COUNT \
+      EPHEMERAL OUTPUT_DIR TASK_PORT
+    assert_requires "${PROJECT}/tensorflow/${script}" CODE_DIR ENTRY_POINT ENTRY_ARGS_FILE
+    assert_requires "${PROJECT}/tensorflow/${script}" WORKER_ADDRESSES
   done
-  run -78 env -u READY_FILE "${PROJECT}/tensorflow/start-master.sh"
-  assert_line --partial "error: not set: READY_FILE;"
-  PS_COUNT=1 run -78 "${PROJECT}/tensorflow/start-master.sh"
-  assert_line --partial "error: not set: PS_ADDRESSES;"
-  assert_calls ""
-}
-
-@test "tensorflow: a role that there is not is refused" {
-  run_other EVALUATOR 0 10.0.0.2
-  assert_died 78 start-worker.sh "MODE: expected MAIN, WORKER or PS, got 'EVALUATOR'"
+  assert_requires "${PROJECT}/tensorflow/start-master.sh" READY_FILE
+  PS_COUNT=1 assert_requires "${PROJECT}/tensorflow/start-master.sh" PS_ADDRESSES
 }
 
 # --- Installation -----------------------------------------------------------------------------------------------------

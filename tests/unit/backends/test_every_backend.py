@@ -50,6 +50,11 @@ def test_every_backend_is_tested() -> None:
     assert sorted(PLACES) == known_backends()
 
 
+def test_the_most_workers_are_those_that_were_measured(place: Place) -> None:
+    most = {"local": 250, "docker": 100, "oci": 999, "kubernetes": 999}
+    assert place.backend.max_workers == most[place.backend.name]
+
+
 def test_a_launch_starts_every_node_once(place: Place) -> None:
     """Main and its workers, and nobody else."""
     cluster = launch(place)

@@ -69,6 +69,9 @@ def test_without_parameter_servers_all_tasks_are_workers(
     assert facts == ["chief=10.0.0.1:12345", "tasks=3 worker"]
     config = printed(tf_config, capsys, **SECOND_WORKER, PS_ADDRESSES="")[0]
     assert json.loads(config) == {"cluster": {"worker": workers}, "task": {"type": "worker", "index": 2}}
+    v6 = {"MAIN_ADDRESS": "fd00::1", "NODE_ADDRESS": "fd00::1", "WORKER_ADDRESSES": "fd00::2", "PS_ADDRESSES": ""}
+    config = printed(tf_config, capsys, **v6)[0]
+    assert json.loads(config)["cluster"] == {"worker": ["[fd00::1]:12345", "[fd00::2]:12345"]}
 
 
 def test_with_parameter_servers_main_is_the_chief_and_knows_all_tasks(
@@ -121,6 +124,7 @@ def test_main_trains_alone_when_its_last_worker_is_gone(
         ("10.0.0.1", "10.0.0.2,10.0.0.1", "127.0.0.9", [[100], [100, 101], [100]]),
         ("127.0.0.1", "10.0.0.2", "127.0.0.2,127.0.0.2", [[100], [100], [101, 102]]),
         ("fd00::1", "fd00::2,fd00::2", "", [[100, 100, 101]]),
+        ("127.0.0.5", "127.0.0.7", "", [[100, 102]]),  # a node's own, whoever else is there
     ],
 )
 def test_tasks_that_share_a_machine_have_a_port_each(
@@ -136,11 +140,19 @@ def test_tasks_that_share_a_machine_have_a_port_each(
     ("change", "why"),
     [
         ({"TASK_PORT": "0"}, "TASK_PORT: expected a port, got '0'"),
+        ({"TASK_PORT": "-1"}, "TASK_PORT: expected a port, got '-1'"),
         ({"TASK_PORT": "http"}, "TASK_PORT: expected a port, got 'http'"),
+        ({"TASK_PORT": "12 345"}, "TASK_PORT: expected a port, got '12 345'"),
+        ({"TASK_PORT": "08"}, "TASK_PORT: expected a port, got '08'"),
         ({"TASK_PORT": "9" * 5000}, f"TASK_PORT: expected a port, got '{'9' * 5000}'"),
         (
             {"TASK_PORT": "65536"},
             "TASK_PORT 65536 leaves no port for MAIN: 65536 is none; choose another: --env TASK_PORT=12345",
+        ),
+        (
+            {"MAIN_ADDRESS": "127.0.0.5", "WORKER_ADDRESSES": "127.0.0.6", "NODE_ADDRESS": "127.0.0.6"}
+            | {"MODE": "WORKER", "NODE_NAME": "WORKER_7", "TASK_PORT": "65535"},
+            "TASK_PORT 65535 leaves no port for WORKER_7: 65536 is none; choose another: --env TASK_PORT=12345",
         ),
         ({"MODE": "EVALUATOR"}, "MODE: expected MAIN, WORKER or PS, got 'EVALUATOR'"),
         ({"ROLE_INDEX": "-1"}, "ROLE_INDEX: expected a whole number, got '-1'"),

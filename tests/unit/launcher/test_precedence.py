@@ -16,6 +16,8 @@ def test_flags_win_over_environment_over_config_over_framework(checkout: Checkou
     (checkout.root / "dask" / "settings.env").write_text("TTL=1\nTIMEOUT=1\nGRACE_PERIOD=1\nPOLL_CEILING=1\n")
     checkout.config("TTL=2", "TIMEOUT=2", "GRACE_PERIOD=2")
     environment = checkout.environment({"TTL": "3", "TIMEOUT": "3"}, settings={"TTL": "4"})
+    zero = checkout.environment({"MIN_WORKERS": "0", "PS_COUNT": "1"}, settings={"PS_COUNT": "0"})
+    assert (zero["MIN_WORKERS"], zero["PS_COUNT"]) == ("0", "0")
     picked = [environment[name] for name in ("TTL", "TIMEOUT", "GRACE_PERIOD", "POLL_CEILING")]
     assert picked == ["4", "3", "2", "1"]
 
@@ -24,13 +26,14 @@ def test_env_wins_over_all_that_is_passed_on(checkout: Checkout) -> None:
     """--env sets a variable on every node, over the same one of the environment, config.env and settings.env."""
     checkout.config("TIMEOUT=2")
     environment = checkout.environment(
-        {"TIMEOUT": "3", "NPROCS": "3"}, environment=["TIMEOUT=5", "NPROCS=5", "X=a=b", "Y="]
+        {"TIMEOUT": "3", "NPROCS": "3"}, environment=["TIMEOUT=5", "NPROCS=5", "X=a=b", "Y=", "Z=1", "Z=a\nb"]
     )
-    assert {name: environment[name] for name in ("TIMEOUT", "NPROCS", "X", "Y")} == {
+    assert {name: environment[name] for name in ("TIMEOUT", "NPROCS", "X", "Y", "Z")} == {
         "TIMEOUT": "5",
         "NPROCS": "5",
         "X": "a=b",
         "Y": "",
+        "Z": "a\nb",
     }
 
 

@@ -108,25 +108,30 @@ def test_a_dry_run_has_no_more_installed_than_it_imports(
     assert asked == [is_preview]
 
 
-@pytest.mark.parametrize("step", ["place", "prepare", "start"])
+@pytest.mark.parametrize("step", ["place", "find", "prepare", "start"])
 def test_a_step_that_fails_ends_a_launch(door: Door, step: str) -> None:
-    """No later one begins, and claims are given up."""
+    """No later one begins, and claims are given up; a dry run ends where it would have gone as far."""
 
     def fail() -> None:
         msg = "not here"
         raise SettingsError(msg)
 
     door.backend.on[step] = fail
+    if step in {"place", "find"}:
+        with pytest.raises(SettingsError, match="not here"):
+            verbs.run("launch", ["dask", "1", "--dry-run"])
+        assert door.backend.asked("preview", "close") == ["close"]
+        door.backend.calls.clear()
     with pytest.raises(SettingsError, match="not here"):
         verbs.run("launch", ["dask", "1"])
-    order = ["place", "prepare", "start"]
+    order = ["place", "find", "prepare", "start"]
     names = [call if isinstance(call, str) else call[0] for call in door.backend.asked(*order)]
-    assert names == order[: order.index(step) + 1]
+    assert [*dict.fromkeys(names)] == order[: order.index(step) + 1]
     assert (bool(door.backend.asked("remove")), door.backend.calls[-1]) == (step == "start", "close")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
-@pytest.mark.parametrize("step", ["place", "prepare"])
+@pytest.mark.parametrize("step", ["place", "find", "prepare"])
 def test_a_signal_ends_steps_that_start_nothing(door: Door, step: str, number: int) -> None:
     """At once: whatever they wait for is left."""
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -149,10 +149,17 @@ def test_each_scripts_header_explains_the_options_that_there_are(verb: str) -> N
     assert header_options(SCRIPTS / f"{verb}.sh") == {*OPTIONS[verb], "--version", "-h", "--help"}
 
 
-def test_each_script_runs_the_verb_of_its_name() -> None:
-    """And hands on every word as it was typed."""
-    for verb in OPTIONS:
-        assert (SCRIPTS / f"{verb}.sh").read_text().splitlines()[-1] == f'run_verb {verb} "$@"'
+def code_of(verb: str) -> list[str]:
+    """Return the lines of a script that are no comments."""
+    return [line for line in (SCRIPTS / f"{verb}.sh").read_text().splitlines() if line and not line.startswith("#")]
+
+
+@pytest.mark.parametrize("verb", [*OPTIONS, "images"])
+def test_each_script_runs_the_verb_of_its_name(verb: str) -> None:
+    """And hands on every word as it was typed; all else is the same: what is seen of one is seen of all."""
+    *same, last = code_of(verb)
+    assert last == f'run_verb {verb} "$@"'
+    assert same == code_of("launch")[:-1]
 
 
 def test_a_line_that_says_nothing_has_no_options() -> None:

@@ -82,10 +82,11 @@ def test_a_script_outside_the_code_directory_is_refused(checkout: Checkout) -> N
 
 
 def test_a_script_that_is_not_there_is_named(checkout: Checkout) -> None:
-    """A missing script is named with the folder that was looked into."""
-    assert refusal(UsageError, checkout, settings={"ENTRY_POINT": "nope.py"}) == (
-        f"--entry: there is no file 'nope.py' in '{checkout.cwd}'; give the path of your script"
-    )
+    """With the folder that was looked into, by the flag or the variable that names it."""
+    why = f"there is no file 'nope.py' in '{checkout.cwd}'; give the path of your script"
+    assert refusal(UsageError, checkout, settings={"ENTRY_POINT": "nope.py"}) == f"--entry: {why}"
+    said = refusal(SettingsError, checkout, {"ENTRY_POINT": "nope.py"})
+    assert said == f"bad settings: ENTRY_POINT: {why} {HINT}"
 
 
 @pytest.mark.parametrize("uri", ["image", "git+https://example.com/me/project@v1"])

@@ -86,7 +86,8 @@ def test_parameter_servers_follow_the_workers(checkout: Checkout) -> None:
 
 def test_a_slash_from_completion_is_taken_off(checkout: Checkout) -> None:
     """Tab completion turns dask into dask/, which is the same framework."""
-    assert checkout.plan(framework="dask/").framework == "dask"
+    plan = checkout.plan(framework="dask/")
+    assert (plan.framework, plan.environment["FRAMEWORK"]) == ("dask", "dask")
 
 
 def test_arguments_reach_the_plan_exactly(checkout: Checkout) -> None:

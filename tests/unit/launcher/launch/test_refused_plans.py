@@ -22,9 +22,10 @@ def test_the_limits_of_a_backend_are_allowed(checkout: Checkout, workers: str) -
     assert checkout.environment(workers=workers)["WORKER_COUNT"] == workers
 
 
-def test_an_unknown_framework_is_wrong_usage(checkout: Checkout) -> None:
+@pytest.mark.parametrize("name", ["spark", "../dask"])
+def test_an_unknown_framework_is_wrong_usage(checkout: Checkout, name: str) -> None:
     """An unknown framework is named with those that there are (2)."""
-    assert refusal(UsageError, checkout, framework="spark") == "unknown framework 'spark'; this checkout has: dask"
+    assert refusal(UsageError, checkout, framework=name) == f"unknown framework '{name}'; this checkout has: dask"
 
 
 @pytest.mark.parametrize("pair", ["X", "=1", "1X=1", "A-B=1", "A B=1", ""])
@@ -42,6 +43,11 @@ def test_what_a_launch_decides_cannot_be_set(checkout: Checkout, name: str) -> N
     assert refusal(UsageError, checkout, environment=[f"{name}=x"]) == (
         f"--env {name} is decided by the launch itself; leave it out"
     )
+
+
+def test_what_has_a_flag_is_given_by_it(checkout: Checkout) -> None:
+    said = refusal(UsageError, checkout, environment=["CODE_DIR=x"])
+    assert said == "--env CODE_DIR is not accepted; use --code instead"
 
 
 @pytest.mark.parametrize(
@@ -97,6 +103,7 @@ def test_a_bad_flag_is_wrong_usage_in_its_own_name(checkout: Checkout, settings:
         ("CLUSTER_TLS", "maybe", "is neither 1 nor 0"),
         ("CLUSTER_NAME", "a b", "is not a name of letters, digits and . _ - (255 at most)"),
         ("NAMED_ARGS", "x", "is not of the form k=v"),
+        ("WORK_DIR", "/data", "is not an fsspec URL such as file:///data/work or oci://bucket@namespace/work"),
     ],
 )
 def test_a_bad_setting_is_named(checkout: Checkout, name: str, text: str, why: str) -> None:
