@@ -116,8 +116,8 @@ END
 
 # A start script names each of these variables, in this order, where all are missing; nothing is started.
 assert_requires() { # script, variable...
-  local name words=()
-  for name in "${@:2}"; do
+  local name words=(-u "$2")
+  for name in "${@:3}"; do
     words+=(-u "${name}")
   done
   run -78 env "${words[@]}" "$1"
