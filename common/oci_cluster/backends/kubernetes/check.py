@@ -203,7 +203,7 @@ def _refusal_of_pods(service: Service, job: dict[str, Any]) -> KubernetesError |
 
 def _secret(service: Service, name: str) -> Iterator[Finding]:
     if service.find(service.path("secrets", name)) is None:
-        make = f"kubectl -n {service.namespace} create secret generic {name} --from-literal=NAME=VALUE"
+        make = f"kubectl -n {service.namespace} create secret generic {name} --from-env-file={name}.env"
         yield fails("Secret", f"ENV_SECRETS: there is no Secret {name} in namespace {service.namespace}", make)
     else:
         yield fine("Secret", f"{name} is there")

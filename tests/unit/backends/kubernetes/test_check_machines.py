@@ -90,7 +90,7 @@ def test_a_pull_secret_is_there_and_for_the_images_registry(api: Api, launch: La
 
 def test_a_secret_of_variables_is_there(api: Api, launch: Launch) -> None:
     ((verdict, _, fix),) = launch.item("Secret", ENV_SECRETS="mine")
-    assert (verdict, fix) == ("fails", "kubectl -n mine create secret generic mine --from-literal=NAME=VALUE")
+    assert (verdict, fix) == ("fails", "kubectl -n mine create secret generic mine --from-env-file=mine.env")
     api.objects[f"{NAMESPACE}/secrets/mine"] = {"metadata": {"name": "mine"}}
     assert launch.item("Secret", ENV_SECRETS="mine") == [("fine", "mine is there", "")]
 
