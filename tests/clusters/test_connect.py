@@ -23,6 +23,9 @@ def test_a_dask_cluster_is_reached_from_outside(project: Project) -> None:
 
     named = project.run("connect", "mine")
     assert (named.returncode, named.stdout) == (0, f"{usual}\n")
+    assert project.run("connect", "mine", "--port", "scheduler").stdout.startswith("tls://")
+    assert_computes(project, "mine", python_of(launch.launch_id))
+    assert "handshake" not in launch.log("MAIN")  # a reader takes it for a stranger's
     checked = project.run("connect", "mine", "--port", "scheduler", "--check")
     assert (checked.returncode, checked.stderr) == (0, "connect.sh: scheduler of MAIN is reachable\n")
     assert project.run("connect", "mine", "--port", "9", "--check").returncode == 69
@@ -31,8 +34,6 @@ def test_a_dask_cluster_is_reached_from_outside(project: Project) -> None:
         assert url == "http://127.0.0.1:18787/status"
         with urllib.request.urlopen(url, timeout=60) as answer:  # noqa: S310 - http, as the line before says
             assert b"bokeh" in answer.read().lower()
-
-    assert_computes(project, "mine", python_of(launch.launch_id))
 
     ends_with_it = subprocess.Popen(
         [str(project.path / "scripts" / "connect.sh"), "mine", "--port", "18787:dashboard"],

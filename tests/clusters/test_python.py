@@ -61,6 +61,8 @@ def test_what_the_page_shows_runs_as_it_stands(program: Program, project: Projec
     assert said in out
     assert "ended with" in err or number == 4
     assert_nothing_runs(project)
+    for directory in project.cluster_dirs():  # a reader takes it for a stranger's
+        assert "handshake" not in (directory / "logs" / "MAIN.log").read_text()
 
 
 def test_the_page_has_no_other_programs() -> None:

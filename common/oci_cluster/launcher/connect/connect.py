@@ -189,7 +189,10 @@ class Connected:
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
         token = self.token if kind and "{token}" in kind.probe + kind.url + kind.command else ""
         probe = kind.probe.format(token=token) if kind else "/" if port.name == "dashboard" else ""
-        host, here = self.connections.reach(node, port.number, port.local, must_answer=check, looks_again=looks_again)
+        is_asked = check or node != "MAIN" or port.number != self._client_port
+        host, here = self.connections.reach(
+            node, port.number, port.local, is_asked=is_asked, must_answer=check, looks_again=looks_again
+        )
         if check:
             if kind and self.backend.is_this_machine:  # before its server begins, somebody else may listen
                 patiently(lambda: self._refuse_another_user(node, port.number), looks_again)
@@ -205,13 +208,20 @@ class Connected:
         """Write client files to *target*; return the variables that a program needs."""
         folder = framework_dir(self.plan.framework, self.root)
         port = client_port(self.plan, folder)
-        host, here = self.connections.reach("MAIN", port)
+        host, here = self.connections.reach("MAIN", port, is_asked=False)
         gate = Gate(host, here, url_here(host, here, port, self._facts()), self.connections.reach)
         return write_client_files(self.cluster, self.plan, folder, target, gate)
 
     def close(self) -> None:
         """End all connections, and what they cost."""
         self.connections.close()
+
+    @property
+    def _client_port(self) -> int | None:
+        """Main's port for programs outside: to TLS a mere look is a failed handshake."""
+        with contextlib.suppress(UsageError):  # there is none
+            return client_port(self.plan, framework_dir(self.plan.framework, self.root))
+        return None
 
     def _refuse_another_user(self, node: str, port: int) -> None:
         """Raise BackendError where another user listens, who would get the token.

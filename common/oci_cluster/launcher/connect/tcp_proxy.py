@@ -137,6 +137,7 @@ class Connections:
         port: int,
         local: int | None = None,
         *,
+        is_asked: bool = True,
         must_answer: bool = False,
         looks_again: LooksAgain = never,
     ) -> tuple[str, int]:
@@ -144,11 +145,13 @@ class Connections:
 
         Without a *local* port it is the same where that is free, else any; where this machine reaches the node itself,
         nothing is made. With *must_answer* somebody has to listen there; *looks_again* says whether to wait for that.
+        Unless it *is_asked*, nobody connects.
         """
         forward = self._open_port_forward(node, port)
         self._opened.callback(forward.close)
         try:
-            patiently(lambda: forward.dial().close(), looks_again)
+            if is_asked:
+                patiently(lambda: forward.dial().close(), looks_again)
         except BackendError as error:  # not for ever: a server may be about to begin
             if must_answer:
                 raise
