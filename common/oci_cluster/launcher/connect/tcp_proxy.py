@@ -145,12 +145,12 @@ class Connections:
 
         Without a *local* port it is the same where that is free, else any; where this machine reaches the node itself,
         nothing is made. With *must_answer* somebody has to listen there; *looks_again* says whether to wait for that.
-        Unless it *is_asked*, nobody connects.
+        Unless it *is_asked*, nobody connects to a node that this machine reaches itself: who connects next finds out.
         """
         forward = self._open_port_forward(node, port)
         self._opened.callback(forward.close)
         try:
-            if is_asked:
+            if is_asked or not forward.address:
                 patiently(lambda: forward.dial().close(), looks_again)
         except BackendError as error:  # not for ever: a server may be about to begin
             if must_answer:

@@ -234,10 +234,20 @@ def test_a_server_that_must_answer_is_asked_at_once(said: list[str]) -> None:
     assert said == [
         f"nobody listens on 127.0.0.1:{port} (Connection refused); this goes on, for somebody may listen there later"
     ]
-    connections.reach("MAIN", port, is_asked=False)  # whoever connects is told
-    assert len(said) == 1
     connections.close()
-    assert closed == [port] * 3
+    assert closed == [port] * 2
+
+
+@pytest.mark.parametrize(("is_direct", "asks"), [(True, 0), (False, 1)])
+def test_a_server_is_not_asked_without_need(said: list[str], *, is_direct: bool, asks: int) -> None:
+    """To TLS a mere look is a failed handshake. A way that has to be dialled may be forbidden, which is told now."""
+    with serving(digest_all) as port:
+        pass
+    way = DirectConnection("127.0.0.1", port) if is_direct else FakeWay(port, [])
+    connections = Connections(lambda *_: way, said.append)
+    connections.reach("MAIN", port, is_asked=False)
+    connections.close()
+    assert len(said) == asks
 
 
 def test_who_answers_is_reachable() -> None:
