@@ -49,7 +49,7 @@ dask worker "${DASK_SCHEDULER_ADDRESS}" --name "${NODE_NAME}" --host "${host}" \
   --death-timeout "${DEATH_TIMEOUT}" --local-directory "${NODE_DIR}" \
   --preload "${here}/preload/worker.py" --preload "${here}/preload/own_names.py" \
   --preload "${here}/preload/quick_exit.py" \
-  --preload-nanny "${here}/preload/quick_exit.py" &
+  --preload-nanny "${here}/preload/quick_exit.py" --preload-nanny "${here}/preload/nanny.py" &
 nanny=$!
 trap end_worker TERM INT
 wait "${nanny}"

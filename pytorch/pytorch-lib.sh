@@ -54,11 +54,12 @@ configure_torch() {
   export PYTHONUNBUFFERED=1
 }
 
-# warn_of_spawn: processes that a rank starts find torchrun's variables, and wait without a word for a store that nobody has.
+# warn_of_spawn: processes that a rank starts find torchrun's variables; with a process group they wait, without a word, for
+# a store that nobody has.
 warn_of_spawn() {
   [[ "${MODE}" == MAIN && "${LAUNCHER}" != deepspeed && "${ENTRY_POINT}" == *.py ]] || return 0
   (cd "${CODE_DIR}" && grep -qE '^[^#]*(mp|multiprocessing)\.spawn\(' -- "${ENTRY_POINT}") 2>/dev/null || return 0
-  log "'${ENTRY_POINT}' has mp.spawn(): under ${LAUNCHER} this waits for ever, as the ranks run already; pytorch/README.md says what to do"
+  log "'${ENTRY_POINT}' has mp.spawn(): under ${LAUNCHER} this may wait for ever, as the ranks run already; pytorch/README.md says what to do"
 }
 
 # run_launcher ROLE: become the launcher. ROLE is is_host=1 on main, where the rendezvous is, is_host=0 elsewhere.

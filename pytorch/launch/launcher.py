@@ -57,8 +57,11 @@ def check_package(name: str) -> None:
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        own = f"into one of your own, {sys.executable} -m pip install {name} does"
-        die(BAD_SETTINGS, f"{sys.executable} has no {name}; --with {name} adds it at the launch, {own}")
+        install = f"{sys.executable} -m pip install"
+        fix = f"--with {name} adds it at the launch, into one of your own, {install} {name} does"
+        if name == "deepspeed":  # its installation asks the torch that is there
+            fix = f"give one of your own, with torch, by --python; there: {install} --no-build-isolation {name}"
+        die(BAD_SETTINGS, f"{sys.executable} has no {name}; {fix}")
 
 
 def listen() -> socket.socket:

@@ -180,6 +180,36 @@ def test_nanny_that_hangs_is_ended_within_a_short_grace_period(project: Project)
     launch.assert_nothing_left()
 
 
+SLOW_SCHEDULER = """
+import asyncio, sys
+import dask.config
+from distributed import Nanny, Scheduler
+
+async def main(preload):
+    async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as gone:
+        address = gone.address
+    nanny = Nanny(address, nthreads=1, preload_nanny=[preload], death_timeout=100)
+    start = asyncio.ensure_future(nanny.start())
+    await asyncio.wait([start], timeout=0.5)  # five times as long as Dask would
+    async with Scheduler(host=address, dashboard=False):
+        await start
+        print(nanny.status.name)
+        await nanny.close()
+
+if __name__ == "__main__":
+    dask.config.set({"distributed.comm.timeouts.connect": "0.1s"})
+    asyncio.run(main(sys.argv[1]))
+"""
+
+
+def test_a_worker_waits_for_a_scheduler_that_is_slow_to_begin(project: Project, dask_python: Path) -> None:
+    """Dask gives it 30 s; on a busy machine imports alone take longer, and the cluster ended with 1."""
+    (project.code / "slow.py").write_text(SLOW_SCHEDULER)
+    command = [dask_python, "slow.py", project.path / "dask" / "preload" / "nanny.py"]
+    done = subprocess.run(command, cwd=project.code, env=project.environ, capture_output=True, text=True, check=False)
+    assert done.stdout == "running\n", done.stderr
+
+
 def test_missing_worker_is_named_when_the_cluster_is_not_ready_in_time(project: Project) -> None:
     """75, and which node did not come."""
     launch = project.launch(

@@ -25,7 +25,7 @@ worker_line() { # protocol, threads, memory, processes
     --death-timeout 60
   printf '%s %q ' --local-directory "${NODE_DIR}" --preload "${PROJECT}/dask/preload/worker.py" --preload "${PROJECT}/dask/preload/own_names.py" \
     --preload "${PROJECT}/dask/preload/quick_exit.py" \
-    --preload-nanny "${PROJECT}/dask/preload/quick_exit.py"
+    --preload-nanny "${PROJECT}/dask/preload/quick_exit.py" --preload-nanny "${PROJECT}/dask/preload/nanny.py"
 }
 
 @test "dask worker: runs dask worker, and nothing else" {

@@ -11,6 +11,7 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.log_times import times_file
 from oci_cluster.contract.parsers import is_at_main
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
+from oci_cluster.contract.settings.schema import AT_MAIN_DEFAULTS
 from oci_cluster.node.agent import Agent
 from oci_cluster.node.heartbeat.node_loop import NodeLoop
 from oci_cluster.node.logs.pump import LogPump
@@ -102,18 +103,14 @@ _GROWS_FROM_S = 15.0
 # Requests of all nodes to main each second, if it has the files in its memory. Chosen: a request costs main 0.07 ms
 # of CPU (1,000 connections, measured), so a cluster that waits takes less than a tenth of a core.
 MOST_REQUESTS_OF_MAIN = 1000.0
-# There nodes look more often: for `stop`, and for main's heartbeat, which tells of an interruption. Main serves its
-# last files for GRACE_PERIOD and some seconds.
-_LOOK_AT_MAIN_S = 1.0
-_BEAT_AT_MAIN_S = 5.0
 
 
 def paced_at_main(settings: NodeSettings) -> NodeSettings:
     """Return *settings* with intervals for files in the memory of main."""
     often = replace(
         settings,
-        poll_ceiling_s=min(settings.poll_ceiling_s, _LOOK_AT_MAIN_S),
-        heartbeat_interval_s=min(settings.heartbeat_interval_s, _BEAT_AT_MAIN_S),
+        poll_ceiling_s=min(settings.poll_ceiling_s, float(AT_MAIN_DEFAULTS["POLL_CEILING"])),
+        heartbeat_interval_s=min(settings.heartbeat_interval_s, float(AT_MAIN_DEFAULTS["HEARTBEAT_INTERVAL"])),
     )
     return paced(often, MOST_REQUESTS_OF_MAIN)
 

@@ -156,9 +156,12 @@ class Worker(Role):
                 exit_code=storage_health.error.exit_code,
             )
 
-    def main_is_silent(self, silent_s: float) -> None:
-        """Give up a main that does not answer, or wait for its next life."""
-        limit_s, error = self._settings.heartbeat_timeout_s, self._loop.storage_health.error
+    def check_main(self) -> None:
+        """Give up a silent main, or wait for its next life."""
+        silent_s, limit_s = self._loop.main_silent_s, self._settings.heartbeat_timeout_s
+        if silent_s <= limit_s:
+            return
+        error = self._loop.storage_health.error
         lost = f"main lost: no answer for {silent_s:.0f} s (HEARTBEAT_TIMEOUT {limit_s:g} s): {error}"
         if self._arrival is None:
             raise LostError(lost)

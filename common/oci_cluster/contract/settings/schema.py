@@ -88,6 +88,9 @@ _kubernetes = _rows(Receiver.BACKEND, "kubernetes")
 # Defaults of nodes that share one machine (local, docker), beside those of the table: ten looks a second take 0.3 % of
 # a core, and a cluster ends so much sooner.
 ONE_MACHINE_DEFAULTS = {"POLL_CEILING": "0.1", "HEARTBEAT_INTERVAL": "2", "HEARTBEAT_TIMEOUT": "30"}
+# Those of nodes that ask main's memory, on a machine nearby: for `stop`, and for main's heartbeat, which tells of an
+# interruption. Main serves its last files for GRACE_PERIOD and some seconds.
+AT_MAIN_DEFAULTS = {"POLL_CEILING": "1", "HEARTBEAT_INTERVAL": "5"}
 
 _PLACED = (
     _placed(

@@ -154,8 +154,8 @@ class Role:
         """Return whether there may be a ``stop`` file, where that costs less than to read it."""
         return True
 
-    def main_is_silent(self, silent_s: float) -> None:
-        """Handle a main with the files that does not answer for ``HEARTBEAT_TIMEOUT``."""
+    def check_main(self) -> None:
+        """Give up a silent main that has the files; called each turn."""
 
 
 class NodeLoop:
@@ -279,9 +279,7 @@ class NodeLoop:
             before = self._unanswered
             self.role.observe()
             self._observations.done(self.clock(), answered=self._unanswered == before)
-        silent_s = self.main_silent_s
-        if silent_s > self._settings.heartbeat_timeout_s:
-            self.role.main_is_silent(silent_s)
+        self.role.check_main()
 
     @property
     def main_silent_s(self) -> float:

@@ -20,6 +20,7 @@ from oci_cluster.backends.code import Code, code_of
 from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored
 from oci_cluster.contract.cluster import Plan, limits_of
 from oci_cluster.contract.files.lives import is_interruptible
+from oci_cluster.contract.settings.schema import AT_MAIN_DEFAULTS
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
@@ -50,8 +51,6 @@ PROTOCOL = "pods"
 _CODE_DIR = "/etc/oci-cluster/code"
 # Source: Kubernetes' documentation, "Secrets": no more than 1 MiB; in base64, with the object around it.
 MOST_CODE_BYTES = 1_000_000
-# Looks at main's memory cost a request to a machine nearby: so ends are seen soon.
-_TOLD_DEFAULTS = {"POLL_CEILING": "1", "HEARTBEAT_INTERVAL": "5"}
 # A launch's own, and what each pod has its own of: no part of the environment that all have.
 _NOT_IN_TEMPLATE = {"CODE_DIR", "LAUNCH_KEY"}
 # Letters of a cluster's name in that of its objects: with the launch id, an index of four digits and what the Job
@@ -141,7 +140,7 @@ def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str,
 
 def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
     work_dir = plan.work_dir or f"main://{name}-0.{name}:{settings['port']}"
-    told = dict(_TOLD_DEFAULTS) if work_dir.startswith("main://") else {}
+    told = dict(AT_MAIN_DEFAULTS) if work_dir.startswith("main://") else {}
     if "HEARTBEAT_TIMEOUT" in plan.environment:  # the interval that nodes derive from it is never too long for it
         told.pop("HEARTBEAT_INTERVAL", None)
     node_logs = plan.settings["NODE_LOGS"] or ("1" if is_stored(plan.work_dir) else "")

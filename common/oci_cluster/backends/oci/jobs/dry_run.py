@@ -19,6 +19,7 @@ from typing import Any
 from oci_cluster.backends.code import digest_of
 from oci_cluster.backends.oci.jobs import requests
 from oci_cluster.backends.oci.jobs.requests import JSON, Launch
+from oci_cluster.backends.oci.jobs.states import CAN_BE_CANCELED
 from oci_cluster.backends.oci.settings import BUCKET, MOUNT_POLICIES
 from oci_cluster.contract.cluster import Node, Plan
 from oci_cluster.contract.settings.settings_files import read_config
@@ -26,8 +27,6 @@ from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import note_of
 from oci_cluster.system.text import printable
 
-# States of a run that may be canceled. Source: OCI's documentation of Job Runs.
-_GOING = "ACCEPTED|IN_PROGRESS|NEEDS_ATTENTION"
 # Who asks: of what config.env may say, what oci-cli reads.
 _IDENTITY = ("OCI_CLI_CONFIG_FILE", "OCI_CLI_PROFILE", "OCI_CLI_REGION", "OCI_CLI_AUTH")
 # Fields whose parameter of oci-cli has another name.
@@ -124,7 +123,7 @@ class _Script:
             identity={
                 name: self._set.in_text(config[name]).replace('"', '\\"') for name in _IDENTITY if config.get(name)
             },
-            going=_GOING,
+            going="|".join(CAN_BE_CANCELED),
             subnet=shlex.quote(self._place["subnet"]) if self._asks_cidr else "",
             **self._storage(),
             job_files=self._texts(job, "job."),

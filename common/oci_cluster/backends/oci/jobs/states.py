@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from oci_cluster.backends.oci.jobs.client import Jobs
 
 ENDED = {"SUCCEEDED", "FAILED", "CANCELED", "DELETED"}
+# Source: OCI's documentation of Job Runs.
+CAN_BE_CANCELED = ("ACCEPTED", "IN_PROGRESS", "NEEDS_ATTENTION")
 # The groups that a Job with node groups has, by the roles of their nodes.
 _GROUPS = {"MAIN": "main", "WORKER": "worker", "PS": "ps"}
 _GONE = {"DELETING", "DELETED"}
