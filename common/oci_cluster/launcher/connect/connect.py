@@ -219,7 +219,7 @@ class Connected:
     @property
     def _client_port(self) -> int | None:
         """Main's port for programs outside: to TLS a mere look is a failed handshake."""
-        with contextlib.suppress(UsageError):  # there is none
+        with contextlib.suppress(UsageError, ValueError):  # there is none, or another checkout has the framework
             return client_port(self.plan, framework_dir(self.plan.framework, self.root))
         return None
 

@@ -82,6 +82,16 @@ def test_what_this_machine_reaches_itself_is_just_named(
     assert capsys.readouterr().out == f"http://127.0.0.1:{server}/status\n"
 
 
+def test_a_framework_that_is_in_another_checkout_is_no_matter(
+    desk: Door, server: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its folder says which port is for programs outside, which is all that is asked of it."""
+    plan = desk.backend.plans[LAUNCH]
+    desk.backend.plans[LAUNCH] = replace(plan, framework="theirs")
+    assert verbs.run("connect", []) == 0
+    assert capsys.readouterr().out == f"http://127.0.0.1:{server}/status\n"
+
+
 def test_what_it_does_not_is_forwarded_until_a_signal(
     desk: Door,
     server: int,
