@@ -20,7 +20,6 @@ from oci_cluster.backends.code import Code, code_of
 from oci_cluster.backends.kubernetes.settings import bytes_of, is_stored
 from oci_cluster.contract.cluster import Plan, limits_of
 from oci_cluster.contract.files.lives import is_interruptible
-from oci_cluster.contract.settings.schema import AT_MAIN_DEFAULTS
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
@@ -140,12 +139,8 @@ def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str,
 
 def _environment(plan: Plan, settings: Mapping[str, Any], name: str, code: Code) -> dict[str, str]:
     work_dir = plan.work_dir or f"main://{name}-0.{name}:{settings['port']}"
-    told = dict(AT_MAIN_DEFAULTS) if work_dir.startswith("main://") else {}
-    if "HEARTBEAT_TIMEOUT" in plan.environment:  # the interval that nodes derive from it is never too long for it
-        told.pop("HEARTBEAT_INTERVAL", None)
     node_logs = plan.settings["NODE_LOGS"] or ("1" if is_stored(plan.work_dir) else "")
     return {
-        **told,
         "INTERRUPTIBLE": plan.settings["INTERRUPTIBLE"] or "1",
         "NODE_CPUS": str(max(1, math.floor(float(settings["cpus"])))),
         "NODE_MEMORY": str(bytes_of(settings["memory"])),

@@ -20,7 +20,9 @@ from oci_cluster.backends.kubernetes import backend
 from oci_cluster.backends.kubernetes.api.service import Service
 from oci_cluster.backends.kubernetes.cluster import requests, states
 from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.node.start import paced_at_main
 from oci_cluster.system import archive
 
 Object = dict[str, Any]
@@ -149,17 +151,25 @@ def test_the_launchs_key_is_in_its_secret_alone(place: KubernetesPlace) -> None:
     assert key not in json.dumps([item for kind, item in found.items() if kind != "Secret"])
 
 
-@pytest.mark.parametrize(("given", "interval"), [({}, "5"), ({"HEARTBEAT_TIMEOUT": "6"}, None)])
+@pytest.mark.parametrize(
+    ("given", "interval_s", "look_s"),
+    [({}, 5, 1), ({"HEARTBEAT_TIMEOUT": "6"}, 2.4, 1), ({"HEARTBEAT_INTERVAL": "3", "POLL_CEILING": "0.5"}, 3, 0.5)],
+)
 def test_heartbeats_are_as_often_as_their_timeout_needs(
-    place: KubernetesPlace, given: dict[str, str], interval: str | None
+    place: KubernetesPlace, given: dict[str, str], interval_s: float, look_s: float
 ) -> None:
-    """A default of ours is no setting that a person has given, and would be told of as wrong."""
+    """A default of ours is no setting that a person has given, and would be told of as wrong: nodes have it."""
     plan = place.plan("mine", 2)
     plan = place.backend.place(replace(plan, environment={**plan.environment, **given}), place.said.append)
     objects = json.loads(place.backend.preview(plan, as_json=True))["objects"]
     job = next(found for found in objects if found["kind"] == "Job")
     variables = {one["name"]: one.get("value") for one in job["spec"]["template"]["spec"]["containers"][0]["env"]}
-    assert variables.get("HEARTBEAT_INTERVAL") == interval
+    names = {"HEARTBEAT_INTERVAL", "HEARTBEAT_TIMEOUT", "POLL_CEILING"}
+    assert {name: text for name, text in variables.items() if name in names} == given
+    text = {name: text for name, text in variables.items() if text is not None}
+    pod = {"LAUNCH_KEY": "0" * 64, "JOB_COMPLETION_INDEX": "0"}
+    node = paced_at_main(read_settings({**text, **pod}, place.root))
+    assert (node.heartbeat_interval_s, node.poll_ceiling_s) == (interval_s, look_s)
 
 
 @pytest.mark.parametrize(
