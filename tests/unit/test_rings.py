@@ -11,7 +11,7 @@ import rings
 from doc_pages import ROOT
 
 # Where the tables name a proof: a file, or a test in it.
-_PROOF = re.compile(r"(?:clusters|kubernetes|unit)/[\w/*.]+(?:::\w+)?")
+_PROOF = re.compile(r"(?:clusters|kubernetes|scripts|unit)/[\w/*.-]+(?:::\w+)?")
 
 
 @pytest.mark.slow  # a second or two of imports
