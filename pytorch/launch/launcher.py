@@ -57,10 +57,9 @@ def check_package(name: str) -> None:
     try:
         importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
-        install = f"{sys.executable} -m pip install"
-        fix = f"--with {name} adds it at the launch, into one of your own, {install} {name} does"
+        fix = f"--with {name} adds it at the launch, into one of your own, {sys.executable} -m pip install {name} does"
         if name == "deepspeed":  # its installation asks the torch that is there
-            fix = f"give one of your own, with torch, by --python; there: {install} --no-build-isolation {name}"
+            fix = f"name an environment of yours by --python; there: pip install --no-build-isolation {name}, after torch"
         die(BAD_SETTINGS, f"{sys.executable} has no {name}; {fix}")
 
 
