@@ -59,7 +59,7 @@ def check_package(name: str) -> None:
     except importlib.metadata.PackageNotFoundError:
         fix = f"--with {name} adds it at the launch, into one of your own, {sys.executable} -m pip install {name} does"
         if name == "deepspeed":  # its installation asks the torch that is there
-            fix = f"name an environment of yours by --python; there: pip install --no-build-isolation {name}, after torch"
+            fix = f"name your own environment by --python; there: pip install --no-build-isolation {name}, after torch"
         die(BAD_SETTINGS, f"{sys.executable} has no {name}; {fix}")
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bats
-# BACKEND=local: what the scripts answer of clusters whose files are there, and what they do to them. Words, options and limits
-# are in tests/unit/launcher.
+# BACKEND=local: what the scripts answer of clusters whose files are there, and what they do to them; what check.sh reports.
+# Words, options and limits are in tests/unit/launcher.
 # bats file_tags=slow
 
 load test_helper.bash
@@ -13,6 +13,7 @@ setup() {
 }
 teardown() { end_jobs; }
 
+check() { "${PROJECT}/scripts/check.sh" "$@"; }
 list() { "${PROJECT}/scripts/list.sh" "$@"; }
 status() { "${PROJECT}/scripts/status.sh" "$@"; }
 logs() { "${PROJECT}/scripts/logs.sh" "$@"; }
@@ -142,4 +143,26 @@ scale.sh: WORKER_2 started
 scale.sh: WORKER_3 started"
   run -0 from_json 'found["start"], found["end"]' <"${PROJECT}/.clusters/here-id-of-here/scale.json"
   assert_output "[2, 3] []"
+}
+
+@test "check: what works is fine, item by item, and nothing is started" {
+  use_tools
+  mkdir -p "${PROJECT}/.venv/envs/dask/bin"
+  ln -s "$(command -v "${PYTHON}")" "${PROJECT}/.venv/envs/dask/bin/python"
+  SCHEDULER_PORT=$((20000 + RANDOM % 5000)) DASHBOARD_PORT=$((25000 + RANDOM % 5000)) run -0 --separate-stderr check dask 2
+  refute_output --regexp '^(fails|unknown)'
+  for item in settings ports 'entry point' Python memory GPUs 'free ports' 'file locks'; do
+    assert_line --regexp "^fine +${item} "
+  done
+  assert_stderr "check.sh: 8 items on local: nothing that was seen will fail"
+  assert [ ! -e "${PROJECT}/.clusters" ]
+}
+
+@test "check: what will fail is told with what fixes it, all of it at once" {
+  use_tools
+  run -1 --separate-stderr check dask 2 --entry none.py --ttl soon
+  assert_line --partial "fails    entry point       --entry: "
+  assert_line "         give the path of your script"
+  assert_line --partial "fails    settings          --ttl: 'soon'"
+  assert_stderr --partial " will fail"
 }

@@ -178,7 +178,7 @@ PET_RDZV_ID=0123abcd"
   local name how
   for name in accelerate deepspeed; do
     how="--with accelerate adds it at the launch, .*python.* -m pip install accelerate does"
-    [[ "${name}" == accelerate ]] || how="name an environment of yours by --python; there: pip install --no-build-isolation deepspeed, after torch"
+    [[ "${name}" == accelerate ]] || how="name your own environment by --python; there: pip install --no-build-isolation deepspeed, after torch"
     run -78 --separate-stderr python3 -I -S "${PROJECT}/pytorch/launch/launcher.py" "${name}" rank.sh
     assert_stderr --regexp "launcher.py: error: (.*python.*) has no ${name}; ${how}$"
     assert_equal "launcher.py: error: $(cat "${NODE_DIR}/reason")" "${stderr}"
