@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -143,12 +144,6 @@ def checked(read: SettingsReader, settings: Iterable[Setting]) -> dict[str, str]
     return given
 
 
-def _usual_interval_s(lost_s: float | None) -> float:
-    """Return the usual heartbeat interval, where nodes are lost after *lost_s*."""
-    usual = float(SETTINGS["HEARTBEAT_INTERVAL"].default or 0)
-    return usual if lost_s is None else min(usual, lost_s / 2.5)
-
-
 def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> NodeSettings:
     """Return the settings of this node.
 
@@ -158,6 +153,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
     folder = _add_framework(read, root)
     mode, rank = role_and_rank(read)
     gang, session, lost_s = map(read.setting, ("GANG", "SESSION", "HEARTBEAT_TIMEOUT"))
+    usual_s = float(SETTINGS["HEARTBEAT_INTERVAL"].default or 0)
     entry_on_all = bool(read.setting("ENTRY_ON") or gang)
     own = {
         "mode": mode,
@@ -172,7 +168,7 @@ def read_settings(environ: Mapping[str, str], root: Path = PROJECT_ROOT) -> Node
         "profile_cmd": _profile_cmd(read, node_name(mode, rank), entry_on_all=entry_on_all),
         "code_dir": read.setting("CODE_DIR", _default_code_dir(read, mode, rank)),
         "output_folders": tuple(read.setting("OUTPUT_FOLDERS")),
-        "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", _usual_interval_s(lost_s)),
+        "heartbeat_interval_s": read.setting("HEARTBEAT_INTERVAL", min(usual_s, (lost_s or math.inf) / 2.5)),
         "wait_for_addresses": read.setting("WAIT_FOR_ADDRESSES") or gang,
         "entry_on_all": entry_on_all,
         "adapt": read.setting("ADAPT") or None,
