@@ -6,7 +6,7 @@ clusters_default_goal := $(.DEFAULT_GOAL)
 
 # Those that images can be built of: your own folders may have a Dockerfile, too.
 clusters_frameworks := $(filter $(patsubst %/start-master.sh,%,$(wildcard */start-master.sh)),$(patsubst %/Dockerfile,%,$(wildcard */Dockerfile)))
-clusters_all := build push pull-check pin-base size lock $(clusters_frameworks:%=build-%) $(clusters_frameworks:%=push-%)
+clusters_all := help build push pull-check pin-base size lock $(clusters_frameworks:%=build-%) $(clusters_frameworks:%=push-%)
 # The targets of the Makefiles that have been read so far, this one apart; those with a variable in their names are not seen.
 clusters_theirs := $(shell awk -F : '/^[A-Za-z0-9_.%\/ -]+:/ && !/^[^:]*:+=/ {print $$1}' $(filter-out %clusters.mk,$(MAKEFILE_LIST)))
 clusters_ours := $(filter-out $(clusters_theirs),$(clusters_all))
@@ -14,12 +14,13 @@ clusters_ours := $(filter-out $(clusters_theirs),$(clusters_all))
 clusters_to_push := $(if $(filter push% clusters-push%,$(filter $(clusters_ours) clusters-%,$(MAKECMDGOALS))),--to-push)
 
 # dask/ is a folder: without .PHONY make calls such a target "up to date".
-.PHONY: $(clusters_ours) $(clusters_all:%=clusters-%) clusters-help
+.PHONY: $(clusters_ours) $(clusters_all:%=clusters-%)
 
 $(clusters_ours): %: clusters-%
 
 clusters-help: ## list these targets
-	@awk -F ':.*## ' '/^clusters-[a-z-]+:.*## / {sub(/^clusters-/, "", $$1); printf "  %-16s %s\n", $$1, $$2}' scripts/clusters.mk
+	@awk -F ':.*## ' -v ours=' $(clusters_ours) ' '/^clusters-[a-z-]+:.*## / {name = substr($$1, 10); \
+	  printf "  %-16s %s\n", index(ours, " " name " ") ? name : $$1, $$2}' scripts/clusters.mk
 
 clusters-build: ## build the images of all frameworks; build-dask one
 	@./scripts/images.sh build $(clusters_frameworks) $(clusters_to_push)

@@ -83,11 +83,13 @@ def test_a_cluster_without_workers_is_ready_at_once_and_gets_them_with_its_first
         "    print('sum', client.submit(sum, [1, 2]).result(), flush=True)\n"
         "    while count(): time.sleep(0.05)\n"
         "    print('none left', flush=True)\n"
+        "    while not os.path.exists('go'): time.sleep(0.05)\n"
     )
     launch = project.launch("dask", "0", "--entry", project.write("none.py", script), "--env", "ADAPT=0:2", *OFTEN)
+    wait_until(lambda: changes(launch.err)[:2] == [(0, 1), (1, 0)], lambda: f"both changes:\n{launch.err}")
+    project.go()
     assert launch.wait() == 0, launch.err
     assert re.search(r"at first 0\n(.*\n)*.*sum 3\n(.*\n)*.*none left\n", launch.out)
-    assert changes(launch.err)[:2] == [(0, 1), (1, 0)]
     launch.assert_nothing_left()
 
 

@@ -173,6 +173,9 @@ make_there() { # target...
   assert_output $'images build dask --to-push\nimages push dask'
   make_there clusters-push-dask
   assert_output $'images build dask --to-push\nimages push dask'
+  make_there help
+  assert_output --regexp $'(^|\n)  clusters-build +build the images of all frameworks'
+  assert_output --regexp $'\n  push +push them'
 }
 
 @test "make: our line may stand first, and a project may have none of our frameworks any more" {

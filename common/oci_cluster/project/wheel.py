@@ -107,10 +107,22 @@ def _with_links(name: str, file: File, files: Files) -> File:
     return File(_LINK.sub(link, file.content.decode()).encode(), file.mode)
 
 
+def _without_links(name: str, file: File, others: Collection[str]) -> File:
+    """Return the text *name* without links to the frameworks *others*."""
+
+    def link(found: re.Match[str]) -> str:
+        to = posixpath.normpath(str(PurePosixPath(name).parent / found[2] / found[3]))
+        return found[1] if to.partition("/")[0] in others else found[0]
+
+    return File(_LINK.sub(link, file.content.decode()).encode(), file.mode)
+
+
 def pack(files: Files, frameworks: Collection[str], *, with_locks: bool = False) -> tuple[str, bytes]:
     """Return name and content of a wheel; the same files make the same bytes."""
     others = set(frameworks_of(files)) - set(frameworks)
     chosen = {name: file for name, file in files.items() if name.partition("/")[0] not in others}
+    pages = [name for name in chosen if name.endswith(".md") and not is_placed(name, frameworks)]
+    chosen |= {name: _without_links(name, chosen[name], others) for name in pages}
     locks = {name: file for name, file in chosen.items() if is_lock(name)}
     if not with_locks:
         lines = [f"{file.digest}  {name}\n" for name, file in sorted(locks.items())]

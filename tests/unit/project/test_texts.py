@@ -18,11 +18,14 @@ _PAGE = re.compile(r"(?<![\w.-])docs/([a-z-]+\.md)")
 _TARGET = re.compile(r"(?:[`'\"]|^|; )make ((?:[a-z]+(?:-[a-z]+)* ?)+)(?=[A-Z`'\"]|$)", re.MULTILINE)
 
 
-@pytest.fixture(scope="module")
-def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a project with all frameworks, after its first script."""
+_FRAMEWORKS = frameworks_of(read_checkout(ROOT))
+
+
+@pytest.fixture(scope="module", params=[_FRAMEWORKS, *([each] for each in _FRAMEWORKS)], ids=" ".join)
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a project after its first script: with all frameworks, or with one."""
     place = tmp_path_factory.mktemp("texts")
-    words = [*frameworks_of(read_checkout(ROOT)), str(place / "p")]
+    words = [*request.param, str(place / "p")]
     assert create.run(words, {}, checkout=ROOT, cwd=place, show=lambda _: None, say=lambda _: None) == 0
     unpack(place / "p", lambda _: None)
     return place / "p"
@@ -60,7 +63,7 @@ def test_targets_that_are_named_are_there(project: Path) -> None:
     """But for pages and code, which tell of the repository, too."""
     rules = (project / "scripts" / "clusters.mk").read_text()
     known = {*re.findall(r"^clusters-([a-z-]+):", rules, re.MULTILINE), "clusters-help"}
-    known |= {f"{what}-{name}" for what in ("build", "push") for name in frameworks_of(read_checkout(ROOT))}
+    known |= {f"{what}-{name}" for what in ("build", "push") for name in _FRAMEWORKS}
     found = {
         (str(path.relative_to(project)), word)
         for path, text in texts(project)
