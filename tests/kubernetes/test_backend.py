@@ -39,7 +39,10 @@ def test_a_followed_cluster_ends_with_0_and_leaves_its_logs(site: Site) -> None:
     site.assert_nothing_left()
     name = site.name
     found = site.status(name)
-    assert {node["node"]: node["exit_code"] for node in found["nodes"]} == {"MAIN": 0, "WORKER_1": 0, "WORKER_2": 0}
+    codes = {node["node"]: node["exit_code"] for node in found["nodes"]}
+    assert (codes.pop("MAIN"), codes.keys()) == (0, {"WORKER_1", "WORKER_2"})
+    # Of a Job that has succeeded Kubernetes ends the pods: a slow one hears of that first.
+    assert set(codes.values()) <= {0, 143}
     assert lines_of(site.run("logs", name), "MAIN").count("the result") == 1
     assert (site.directory / "logs" / "WORKER_2.log").read_text().count("worker works\n") == 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import os
 import random
 import re
 import socket
@@ -95,7 +96,8 @@ class FaultyProxy:
         self._open: set[_Handler] = set()
         self._server = urlsplit(server)
         self._trust = ssl.create_default_context(cafile=str(authority.file))
-        files = authority.sign("proxy", "proxy", hosts=("127.0.0.1", "localhost"))
+        # Of this process alone: tests beside it make proxies, too.
+        files = authority.sign(f"proxy-{os.getpid()}", "proxy", hosts=("127.0.0.1", "localhost"))
         self._shown = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._shown.load_cert_chain(*files)
         self.url = ""
