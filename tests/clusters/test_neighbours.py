@@ -16,9 +16,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from harness import Launch, Project, is_listening, wait_until
 from oci_cloud import Cloud, environment_of, image_of
 from oci_user import User
+from ssh_client import make_keys, ssh
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.signing import derived_key
@@ -269,12 +272,14 @@ def strings_of(value: object) -> Iterator[str]:
         yield from re.split(r"[\s,]+", str(value))
 
 
+PURPOSES = ("session", "client", "exchange", "logs", "certificate", "rendezvous")
+
+
 def made_of(text: str) -> set[str]:
     """Return what might be a token of *text*: as it is; of a key also its hash, and the keys that the product makes."""
     if not re.fullmatch("[0-9a-f]{8,}", text):
         return {text} if len(text) >= 8 and text.isascii() and text.isprintable() else set()
-    purposes = ("session", "client", "exchange", "logs", "certificate", "rendezvous")
-    return {text, verifier_of(text), *(derived_key(text, "", purpose).hex() for purpose in purposes)}
+    return {text, verifier_of(text), *(derived_key(text, "", purpose).hex() for purpose in PURPOSES)}
 
 
 def opens(address: str, kind: Kind, launch_id: str, word: str) -> bool:
@@ -287,6 +292,14 @@ def opens(address: str, kind: Kind, launch_id: str, word: str) -> bool:
         said.add(connection.getresponse().status)
         connection.close()
     return not said <= {401, 403}
+
+
+def shown_to(reader: User) -> set[str]:
+    """Return all that OCI shows *reader* of the one Job of the compartment, and of its one run."""
+    compartment, science = str(reader.settings["COMPARTMENT_OCID"]), reader.science
+    (job,), (run,) = science.list_jobs(compartment).data, science.list_job_runs(compartment).data
+    shown = [job, run, science.get_job(job.id).data, science.get_job_run(run.id).data]
+    return {text for each in shown for text in strings_of(json.loads(str(each)))}
 
 
 @pytest.mark.parametrize(
@@ -311,10 +324,7 @@ def test_who_reads_a_job_gets_into_no_session(cloud: Cloud, name: str, monkeypat
     wait_until(lambda: "node=MAIN address=" in cloud.printed("MAIN"), lambda: cloud.printed("MAIN"))
     (address,) = re.findall(r"node=MAIN address=(\S+)", cloud.printed("MAIN"))
 
-    compartment, science = str(reader.settings["COMPARTMENT_OCID"]), reader.science
-    (job,), (run,) = science.list_jobs(compartment).data, science.list_job_runs(compartment).data
-    shown = [job, run, science.get_job(job.id).data, science.get_job_run(run.id).data]
-    texts = {text for each in shown for text in strings_of(json.loads(str(each)))}
+    texts = shown_to(reader)
     environment = json.loads((kept / "cluster.json").read_text())["environment"]
     assert {environment["LAUNCH_KEY"], environment["SESSION_VERIFIER"]} <= texts, "a reader of the Job sees both"
     token, launch_id = (kept / TOKEN_FILE).read_text(), kept.name.rpartition("-")[2]
@@ -324,4 +334,38 @@ def test_who_reads_a_job_gets_into_no_session(cloud: Cloud, name: str, monkeypat
     words = set().union(*map(made_of, texts))
     assert [word for word in words if opens(address, kind, launch_id, word)] == []
     assert cloud.run("stop", "mine").returncode == 0
+    cloud.assert_nothing_runs()
+
+
+def test_who_reads_a_job_gets_into_no_shell(cloud: Cloud, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each word that could be a key of ssh is one; no word is a password, as none is asked for."""
+    mine, _ = make_keys(tmp_path)
+    for variable, text in cloud.service.environ.items():
+        monkeypatch.setenv(variable, text)
+    reader = User(cloud.service)
+    kind, environ = read_kind(cloud.project.path, "ssh"), {**cloud.environ, "IMAGE": image_of("plain")}
+    words = ("--framework", "plain", "--key", f"{mine}.pub", "--detach")
+    session = cloud.project.session("ssh", "box", *words, **environ)
+    assert session.wait() == 0, session.err
+    wait_until(lambda: "node=MAIN address=" in cloud.printed("MAIN"), lambda: cloud.printed("MAIN"))
+    (address,) = re.findall(r"node=MAIN address=(\S+)", cloud.printed("MAIN"))
+    wait_until(lambda: is_listening(address, kind.port), lambda: cloud.printed("MAIN"))
+
+    config = tmp_path / "config"
+    lines = ("UserKnownHostsFile /dev/null", "StrictHostKeyChecking no", f"HostName {address}", f"Port {kind.port}")
+    config.write_text("\n".join(["Host box", *lines, ""]))
+    shown = ssh("ssh", config, mine, "box", "echo in")
+    assert (shown.returncode, shown.stdout) == (0, "in\n"), shown.stderr
+    tried, key = 0, tmp_path / "guess"
+    for word in set().union(*map(made_of, shown_to(reader))):
+        if re.fullmatch("[0-9a-f]{64}", word):
+            guess = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(word))
+            key.touch(0o600)
+            key.write_bytes(guess.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+            refused = ssh("ssh", config, key, "box", "echo in")
+            assert (refused.returncode, refused.stdout) == (255, ""), word
+            assert "Permission denied (publickey)" in refused.stderr
+            tried += 1
+    assert tried >= len(("LAUNCH_KEY", "its hash", *PURPOSES))
+    assert cloud.run("stop", "box").returncode == 0
     cloud.assert_nothing_runs()

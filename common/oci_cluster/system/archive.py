@@ -15,7 +15,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, NoReturn
 
 from oci_cluster.errors import SettingsError
 
@@ -106,6 +106,12 @@ class _Entry(tarfile.TarInfo):  # type: ignore[misc]  # untyped
         if entry.type in _HEADERS and entry.size > _MAX_HEADER_BYTES:
             raise ArchiveTooLargeError(f"a name or attributes of {entry.size} bytes")
         return entry
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise ArchiveError("a sparse file, whose list of holes may fill the memory; pack it without --sparse")
+
+    # Names of tarfile's own, one for each form of GNU tar's sparse files; a test has them all.
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse
 
 
 def unpack(archive: Path, directory: Path) -> None:

@@ -268,6 +268,27 @@ def test_a_name_without_end_fills_no_memory(
             reader(io.BytesIO(file[:1024] + hostile + file), target)
 
 
+SPARSE: dict[str, tuple[bytes, dict[str, str]]] = {
+    "GNU's own": (tarfile.GNUTYPE_SPARSE, {}),
+    "0.0": (tarfile.REGTYPE, {"GNU.sparse.size": "1"}),
+    "0.1": (tarfile.REGTYPE, {"GNU.sparse.map": "0,1"}),
+    "1.0": (tarfile.REGTYPE, {"GNU.sparse.major": "1", "GNU.sparse.minor": "0"}),
+}
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize(("kind", "headers"), SPARSE.values(), ids=SPARSE)
+def test_a_sparse_file_is_refused(
+    target: Path, kind: bytes, headers: dict[str, str], reader: Callable[[io.BytesIO, Path], object]
+) -> None:
+    """Its list of holes is read at once, however long it is."""
+    header = tarfile.TarInfo("c/a")
+    header.type, header.size, header.pax_headers = kind, 512, headers
+    hostile = header.tobuf(tarfile.PAX_FORMAT) + b"0\n" * 256
+    with pytest.raises(ArchiveError, match="--sparse"):
+        reader(io.BytesIO(hostile + tar(entry("c/b", b"x"))), target)
+
+
 def test_what_is_no_archive_is_refused(tmp_path: Path, target: Path) -> None:
     """Such as a zip."""
     (tmp_path / "tar").write_bytes(b"PK\x03\x04 is a zip")
