@@ -240,7 +240,12 @@ def test_who_makes_up_a_job_has_nothing_opened_and_nothing_removed(
     maker, told = User(cloud.service), {"LAUNCH_KEY": "ab" * 16, "CODE_URI": "image", "ENTRY_POINT": "evil.py"}
     with socket.create_server(("127.0.0.1", 0)) as listener:
         end = f"127.0.0.1:{listener.getsockname()[1]}"
-        places = [f"oci://b@n/x::http://{end}/x", f"file://{tmp_path}"]
+        bucket, namespace = cloud.service.settings["bucket"], cloud.service.settings["namespace"]
+        # The last one is a bucket of who looks, where the maker of the Job may not write.
+        places = [
+            *(f"oci://b@n/x::http://{end}/x", f"oci://{bucket}@elsewhere/x", f"file://{tmp_path}"),
+            f"oci://{bucket}@{namespace}/team-b",
+        ]
         names = [f"evil-{number}" for number in range(len(places))]
         for launch_id, (name, url) in enumerate(zip(names, places, strict=True)):
             own = f"{name}-{launch_id:08x}"
@@ -253,9 +258,14 @@ def test_who_makes_up_a_job_has_nothing_opened_and_nothing_removed(
             cloud.service.wait(str(maker.science.create_job_run(body).data.id))
         listed = cloud.run("list", "--all")
         assert all(name in listed.stdout for name in names), listed.stderr
-        for name, words in zip(names, (["logs"], ["stop", "--delete"]), strict=True):
+        for name, words in zip(names[:-1], (["logs"], ["logs"], ["stop", "--delete"]), strict=True):
             said = cloud.run(words[0], name, *words[1:])
             assert "names a WORK_DIR that is not opened without being asked" in said.stderr, said
+        theirs = f"{bucket}@{namespace}/team-b/{own}/outputs/model"
+        maker.files.pipe_file(theirs, b"x")
+        said = cloud.run("stop", names[-1], "--delete")
+        assert (said.returncode, "stay: no file there is signed" in said.stderr) == (0, True), said
+        assert maker.files.cat_file(theirs) == b"x"
         listener.setblocking(False)
         with pytest.raises(BlockingIOError):
             listener.accept()

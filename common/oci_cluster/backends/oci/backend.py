@@ -32,6 +32,7 @@ from oci_cluster.contract.names import CERTIFICATE, LAUNCHED
 from oci_cluster.contract.settings.settings_files import session_defaults
 from oci_cluster.errors import UsageError
 from oci_cluster.system.console import Say
+from oci_cluster.system.text import printable
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service
@@ -312,9 +313,17 @@ class OciBackend(Backend):
             else:
                 # The Job tells where the files are: it stays until they are gone, so that this can be done again.
                 self._jobs.end_runs(cluster.handle)
-                ClusterDir(plan.url, cluster.launch_id, plan.launch_key).remove_all()
-                remove_code(plan, lambda digest: states.users_of_code(self._jobs.listed(), digest, cluster.handle), say)
+                self._remove_files(cluster, plan, say)
             self._jobs.remove(cluster.handle)
+
+    def _remove_files(self, cluster: Cluster, plan: Plan, say: Say) -> None:
+        """Remove what the Job names, if it is signed with the Job's key: anybody may have made the Job."""
+        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
+        if cluster_dir.is_of_launch():
+            remove_code(plan, lambda digest: states.users_of_code(self._jobs.listed(), digest, cluster.handle), say)
+            cluster_dir.remove_all()
+        elif cluster_dir.listing():
+            say(f"files in {printable(plan.url)} stay: no file there is signed with the key of {cluster.name}")
 
     def _remove_launched(self, cluster: Cluster, say: Say) -> None:
         if cluster.launch_id in self._launched:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oci_cluster.contract.files.signing import OLDER, OTHER_LIFE, UNSIGNED, Signer, derived_key
-from oci_cluster.contract.names import LIFE
+from oci_cluster.contract.names import LAUNCHED, LIFE, config_file, exit_file, heartbeat_file
 from oci_cluster.contract.parsers import is_at_main
 from oci_cluster.contract.storage.retry import RequestFailedError
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
@@ -254,6 +254,16 @@ class ClusterDir:
         except StorageError:  # what some file systems (ftp) say of a file that is not there
             if self.is_there(name):
                 raise
+
+    def is_of_launch(self) -> bool:
+        """Return whether the launcher or main of this launch has left a file here."""
+        for name in (LAUNCHED, config_file("MAIN"), heartbeat_file("MAIN"), exit_file("MAIN")):
+            try:
+                if self.read(name, any_life=True) is not None:
+                    return True
+            except SettingsError:  # of another version, and signed
+                return True
+        return False
 
     def remove_all(self) -> None:
         """Delete the cluster dir with all that is in it, if it is there."""

@@ -12,7 +12,7 @@ from oci_cluster.system.text import printable
 
 # A bucket, which is asked with the identity of the reader. fsspec knows other words: some dial, some run what they are
 # told, as `dask://` does, and `::` chains them.
-_BUCKET = re.compile(r"oci://[A-Za-z0-9._-]+@[A-Za-z0-9._-]+(/[^:]*)?")
+_BUCKET = re.compile(r"oci://[A-Za-z0-9._-]+@([A-Za-z0-9._-]+)(/[^:]*)?")
 
 
 def own_work_dirs(given: Mapping[str, str], cluster: Cluster, root: Path) -> set[str]:
@@ -27,9 +27,12 @@ def own_work_dirs(given: Mapping[str, str], cluster: Cluster, root: Path) -> set
 def checked(url: str, own: Collection[str], what: str) -> str:
     """Return the work dir *url* that *what*, such as ``the Job x``, names.
 
-    It is, in a bucket, or where it is among the reader's *own*.
+    It is, among the reader's *own*, or in a bucket; if these are buckets, in one of their namespaces.
     """
-    if "::" not in url and (_BUCKET.fullmatch(url) or url.rstrip("/") in {one.rstrip("/") for one in own}):
+    namespaces = {found[1] for one in own if (found := _BUCKET.fullmatch(one))}
+    bucket = _BUCKET.fullmatch(url)
+    is_bucket = bucket is not None and (not namespaces or bucket[1] in namespaces)
+    if "::" not in url and (is_bucket or url.rstrip("/") in {one.rstrip("/") for one in own}):
         return url
     raise LostPlanError(
         f"{what} names a WORK_DIR that is not opened without being asked: {printable(url)};"

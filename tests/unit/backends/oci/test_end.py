@@ -277,6 +277,24 @@ def test_a_cluster_is_removed_twice(launcher: Launcher, *, is_another: bool) -> 
     assert (launcher.science.nodes(), launcher.science.jobs) == ([], {})
 
 
+def test_files_that_a_made_up_job_names_stay(launcher: Launcher) -> None:
+    """Its key has signed none of them; neither is code removed. The Job goes."""
+    cluster = launcher.launch()
+    (job,) = launcher.science.jobs.values()
+    environment = job.job_configuration_details.environment_variables
+    plan = launcher.backend.load(cluster)
+    theirs, code = ClusterDir(plan.url, cluster.launch_id, plan.launch_key), ClusterDir(f"{plan.work_dir}/code", "", "")
+    theirs.write_bytes("outputs/model", b"x")
+    assert code.sizes("")
+    environment["LAUNCH_KEY"] = "00" * 32
+    launcher.another().remove(cluster, launcher.said.append)
+    assert theirs.read_bytes("outputs/model", 0) == b"x"
+    assert theirs.read("launched.json") is not None
+    assert code.sizes("")
+    assert any(f"files in {plan.url} stay" in said for said in launcher.said)
+    assert launcher.science.jobs == {}
+
+
 @pytest.mark.parametrize("error", [refusal(403, "NotAllowed"), refusal(400)])
 def test_a_cluster_that_nobody_may_look_at_is_not_removed(launcher: Launcher, error: Exception) -> None:
     """Nobody knows whose files those are."""

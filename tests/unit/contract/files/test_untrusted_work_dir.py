@@ -13,6 +13,13 @@ def test_a_bucket_is_opened_with_who_reads_as_its_identity(url: str) -> None:
     assert checked(url, (), "the Job x") == url
 
 
+def test_a_bucket_of_another_tenancy_is_not_asked() -> None:
+    """The namespace of the reader's own bucket counts."""
+    assert checked("oci://other@ns/x", {"oci://mine@ns/work"}, "the Job x") == "oci://other@ns/x"
+    with pytest.raises(LostPlanError, match="set WORK_DIR to it"):
+        checked("oci://mine@evil/work", {"oci://mine@ns/work", "s3://mine"}, "the Job x")
+
+
 def test_what_who_reads_has_set_is_theirs() -> None:
     assert checked("s3://mine/work/", {"s3://mine/work"}, "the Job x") == "s3://mine/work/"
 
