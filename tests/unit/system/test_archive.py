@@ -199,6 +199,11 @@ OUTSIDE = {
     "link up": [entry("link", type=LINK, linkname="../outside")],
     "absolute link": [entry("link", type=LINK, linkname="/etc/passwd")],
     "through a link": [entry("up", type=LINK, linkname=".."), entry("up/evil", b"x")],
+    "by way of a link that is replaced": [
+        entry("link", type=LINK, linkname="a/b"),
+        entry("out", type=LINK, linkname="link/../.."),
+        entry("link", type=LINK, linkname="."),
+    ],
     "hard link": [entry("hard", type=HARD_LINK, linkname="../tar")],
     "device": [entry("null", type=DEVICE, devmajor=1, devminor=3)],
     "pipe": [entry("pipe", type=PIPE)],
