@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 import re
 import shutil
@@ -57,6 +56,8 @@ def with_kept(listed: Iterable[Cluster], root: Path, backend: str, name: str) ->
 
 def owner() -> str:
     """Return the name of who launches, for a label."""
+    import getpass  # noqa: PLC0415 - with a terminal's module, where nobody is asked
+
     try:
         return printable(getpass.getuser())[:100]
     except (KeyError, OSError):  # a user id without a name

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import calendar
 import re
 import shlex
 import time
+from datetime import datetime
 
 # What a terminal obeys (ECMA-48): colours and their like; other sequences; strings, which set titles and clipboards;
 # the other control characters, but tab; those of Unicode that turn a text round. A string without an end is shown.
@@ -69,7 +69,8 @@ def timestamp(seconds: float) -> str:
 
 def moment(stamp: str) -> int:
     """Return the seconds after 1970 began of a time as :func:`now` tells it."""
-    return calendar.timegm(time.strptime(stamp, _TIMESTAMP))
+    # Not by strptime, whose modules every launcher would hold.
+    return int(datetime.fromisoformat(f"{stamp[:-1]}+00:00").timestamp())
 
 
 def seconds_since(stamp: str) -> int:
