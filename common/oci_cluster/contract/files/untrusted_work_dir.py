@@ -29,7 +29,8 @@ def checked(url: str, own: Collection[str], what: str) -> str:
 
     It is, in a bucket, or where it is among the reader's *own*.
     """
-    if "::" not in url and (_BUCKET.fullmatch(url) or url.rstrip("/") in {one.rstrip("/") for one in own}):
+    is_bucket = url.isprintable() and _BUCKET.fullmatch(url)  # messages name it
+    if "::" not in url and (is_bucket or url.rstrip("/") in {one.rstrip("/") for one in own}):
         return url
     raise LostPlanError(
         f"{what} names a WORK_DIR that is not opened without being asked: {printable(url)};"
