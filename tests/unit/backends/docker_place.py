@@ -76,6 +76,12 @@ class DockerPlace(Base):
     def given(self, node: str) -> dict[str, str]:
         return dict(text.split("=", 1) for text in self._containers()[node]["Config"]["Env"])
 
+    def forge(self, name: str, text: str) -> None:
+        containers = self._engine.state["containers"]
+        for container in containers.values():
+            container["Config"]["Env"].append(f"{name}={text}")
+        self._engine.change(containers=containers)
+
     def print(self, node: str, text: str, second: int = 0) -> None:
         containers = self._engine.state["containers"]
         for name, container in containers.items():

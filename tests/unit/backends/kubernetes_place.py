@@ -129,6 +129,11 @@ class KubernetesPlace(Base):
         own = {"MODE": "MAIN" if index == "0" else "WORKER", "NODE_RANK": index}  # as the agent takes it
         return {**{one["name"]: one.get("value", "") for one in pairs}, **own}
 
+    def forge(self, name: str, text: str) -> None:
+        for job in self.fake.objects["jobs"].values():
+            env = job["spec"]["template"]["spec"]["containers"][0]["env"]
+            env[:] = [one for one in env if one["name"] != name] + [{"name": name, "value": text}]
+
     def print(self, node: str, text: str, second: int = 0) -> None:
         self.fake.print(node, text, second)
 

@@ -16,7 +16,7 @@ from unit.backends.places import Base
 
 from oci_cluster.backends.local import addresses, records
 from oci_cluster.backends.local import backend as local
-from oci_cluster.contract.cluster import Cluster, Node, Plan, State
+from oci_cluster.contract.cluster import FILE, Cluster, Node, Plan, State
 from oci_cluster.contract.files.log_times import times_file
 from oci_cluster.errors import BackendError
 
@@ -164,6 +164,12 @@ class LocalPlace(Base):
 
     def given(self, node: str) -> dict[str, str]:
         return self._environments[node]
+
+    def forge(self, name: str, text: str) -> None:
+        for directory in self._directories.values():
+            kept = json.loads((directory / FILE).read_text())
+            kept["environment"][name] = text
+            (directory / FILE).write_text(json.dumps(kept))
 
     def print(self, node: str, text: str, second: int = 0) -> None:
         for directory in self._directories.values():

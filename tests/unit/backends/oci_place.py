@@ -96,6 +96,11 @@ class OciPlace(Base):
         own = run["jobConfigurationOverrideDetails"]["environmentVariables"]
         return {**job["jobConfigurationDetails"]["environmentVariables"], **own}
 
+    def forge(self, name: str, text: str) -> None:
+        for job in self._science.jobs.values():
+            details = job.job_configuration_details
+            details.environment_variables = {**details.environment_variables, name: text}
+
     def print(self, node: str, text: str, second: int = 0) -> None:
         for cluster in self.backend.find():
             plan = self.backend.load(cluster)

@@ -68,6 +68,9 @@ class Place(Protocol):
     def given(self, node: str) -> dict[str, str]:
         """Return the environment that a node was given."""
 
+    def forge(self, name: str, text: str) -> None:
+        """Have what was launched say another value of a variable, as what somebody else has made may."""
+
     def print(self, node: str, text: str, second: int = 0) -> None:
         """Have a node print a line, in this second."""
 

@@ -22,6 +22,7 @@ from unit.backends.places import Place
 from oci_cluster.backends import known_backends, open_backend
 from oci_cluster.contract.cluster import FILE, Cluster, Node, State, any_running
 from oci_cluster.errors import ClusterError, StoppedError
+from oci_cluster.launcher.connect.connect import Connected
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.show.logs import MergedLogs
 
@@ -369,6 +370,19 @@ def test_how_to_connect_is_true_here(place: Place) -> None:
         assert hostile.endswith(" env 'A=$(id);' rm B python")
     if place.backend.name == "oci":
         assert f"{place.backend.load(cluster).url}/MAIN_certificate.json" in told
+
+
+@pytest.mark.parametrize("name", ["\x1b[2Jevil", "../evil"])
+def test_a_session_that_others_have_named_moves_no_terminal(place: Place, name: str) -> None:
+    """Whoever may write a Job or a container writes its name; another machine connects to it."""
+    cluster = launch(place)
+    place.forge("SESSION", name)
+    if place.backend.name != "local":
+        shutil.rmtree(cluster.directory)
+    backend = place.another()
+    with pytest.raises(ClusterError, match="evil") as caught:
+        Connected(backend, cluster, backend.load(cluster), place.said.append).known_ports()
+    assert str(caught.value).isprintable()
 
 
 def test_the_lifecycle_is_the_same_for_all(place: Place) -> None:

@@ -317,7 +317,10 @@ class OciBackend(Backend):
             self._jobs.remove(cluster.handle)
 
     def _remove_files(self, cluster: Cluster, plan: Plan, say: Say) -> None:
-        """Remove what the Job names, if it is signed with the Job's key: anybody may have made the Job."""
+        """Remove what the Job names, if it is signed with the Job's key.
+
+        Anybody may have made the Job.
+        """
         cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
         if cluster_dir.is_of_launch():
             remove_code(plan, lambda digest: states.users_of_code(self._jobs.listed(), digest, cluster.handle), say)

@@ -30,7 +30,7 @@ def checked(url: str, own: Collection[str], what: str) -> str:
     It is, among the reader's *own*, or in a bucket; if these are buckets, in one of their namespaces.
     """
     namespaces = {found[1] for one in own if (found := _BUCKET.fullmatch(one))}
-    bucket = _BUCKET.fullmatch(url)
+    bucket = _BUCKET.fullmatch(url) if url.isprintable() else None  # messages name it
     is_bucket = bucket is not None and (not namespaces or bucket[1] in namespaces)
     if "::" not in url and (is_bucket or url.rstrip("/") in {one.rstrip("/") for one in own}):
         return url

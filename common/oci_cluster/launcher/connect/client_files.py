@@ -16,8 +16,9 @@ from oci_cluster.contract.parsers import is_at_main, parse_place
 from oci_cluster.contract.session import client_token
 from oci_cluster.contract.settings.settings_files import framework_defaults, framework_words, read_settings_file
 from oci_cluster.contract.storage.hanging_disk import asked_dir
-from oci_cluster.errors import BackendError, UsageError
+from oci_cluster.errors import BackendError, LostPlanError, UsageError
 from oci_cluster.system.files import write_whole
+from oci_cluster.system.text import printable
 
 # Returns host and port under which this machine reaches a port of a node.
 Reach = Callable[[str, int], tuple[str, int]]
@@ -87,7 +88,10 @@ def _certificate(cluster: Cluster, plan: Plan, reach: Reach) -> tuple[str, str]:
     """Return the launch's certificate and its key, PEM."""
     work_dir = plan.environment.get("WORK_DIR", "")
     if is_at_main(work_dir):
-        _, port = parse_place(work_dir)
+        try:
+            _, port = parse_place(work_dir)
+        except ValueError as error:  # somebody else's Job may name it
+            raise LostPlanError(f"{cluster.name} does not say where main is: {printable(error)}") from error
         host, here = reach("MAIN", port)
         cluster_dir = ClusterDir(f"main://{host}:{here}/{plan.cluster_id}", cluster.launch_id, plan.launch_key)
     else:

@@ -160,7 +160,7 @@ class Connected:
         if not name:
             return None
         kind = types.read_kind(self.root, name)
-        return replace(kind, port=int(self.plan.environment.get("SESSION_PORT", kind.port)))
+        return replace(kind, port=self.plan.limits.ports.get("SESSION_PORT", kind.port))
 
     @property
     def token(self) -> str:

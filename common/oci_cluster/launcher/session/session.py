@@ -36,6 +36,7 @@ from oci_cluster.launcher.session.types import SETTING, Kind, read_kind
 from oci_cluster.launcher.show.report import outputs_of
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import write_whole
+from oci_cluster.system.text import printable
 
 # A day's work, and a long lunch: what nobody uses any more costs no longer.
 _LIMITS = {"TTL": "8h", "IDLE_LIMIT": "1h"}
@@ -267,7 +268,7 @@ def cluster_variables(line: CommandLine, kind: Kind) -> dict[str, str]:
         if kind.attaches_to == "dask":
             return _client_of(lifecycle, cluster, plan)
         place = _outputs(cluster, plan, is_running=lifecycle.is_running(cluster))
-    say(f"showing {place}")
+    say(f"showing {printable(place)}")
     line.given["--backend"] = ["local"]
     return {"IN_OUTPUTS": place}
 

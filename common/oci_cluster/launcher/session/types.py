@@ -9,6 +9,7 @@ from pathlib import Path
 from oci_cluster.contract.parsers import parse_port
 from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.system.text import printable
 
 FILE = "session.env"
 # The setting that says of which kind a cluster's session is.
@@ -46,7 +47,8 @@ def known_kinds(root: Path) -> list[str]:
 def read_kind(root: Path, name: str) -> Kind:
     """Return the kind *name* of the checkout *root*; raise UsageError where there is none."""
     if name not in (known := known_kinds(root)):
-        raise UsageError(f"unknown kind of session '{name}'; this checkout has: {', '.join(known) or 'none'}")
+        shown = printable(name, 100)  # somebody else's Job may name it
+        raise UsageError(f"unknown kind of session '{shown}'; this checkout has: {', '.join(known) or 'none'}")
     folder = root / "scripts" / "sessions" / name
     found = read_settings_file(folder / FILE)
     url, command = found.get("SESSION_URL", ""), found.get("SESSION_COMMAND", "")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kube.schemas import documents, faults
 from kubernetes_rights import CLUSTER_WIDE, documented, rights_of
 from port_servers import echo, serving
 from unit.backends.kubernetes_place import KubernetesPlace
@@ -130,6 +131,20 @@ def test_its_role_has_what_is_asked_for_and_nothing_else(place: KubernetesPlace,
     asked = {right for request in requests if request[1] != CLUSTER_WIDE for right in rights_of(*request)}
     assert asked == documented()
     assert CLUSTER_WIDE in {path for _, path in place.fake.asked}
+
+
+def test_its_objects_are_what_kubernetes_takes() -> None:
+    """And its policy lets pods reach all but the metadata services of clouds."""
+    objects = [
+        item for block in re.findall(r"```yaml\n(.*?)```", ADMINISTRATORS, re.DOTALL) for item in documents(block)
+    ]
+    assert faults(objects) == []
+    (egress,) = [item["spec"]["egress"] for item in objects if item["kind"] == "NetworkPolicy"]
+    everywhere = [block["ipBlock"] for rule in egress for block in rule["to"] if "ipBlock" in block]
+    assert everywhere == [
+        {"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]},
+        {"cidr": "::/0", "except": ["fd00:ec2::254/128"]},
+    ]
 
 
 def test_it_names_settings_that_there_are() -> None:

@@ -38,6 +38,7 @@ def test_what_who_reads_has_set_is_theirs() -> None:
         "file:///home/ann",
         "s3://mine/workshop",
         "\x1b[2Joci://bucket@ns",
+        "oci://bucket@ns/\x1b[2J",
     ],
 )
 def test_nothing_else_is_opened(url: str) -> None:

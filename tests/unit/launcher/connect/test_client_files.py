@@ -14,7 +14,7 @@ from oci_cluster.contract.files.certificate import encrypted, make_certificate
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import CERTIFICATE
 from oci_cluster.contract.session import client_token
-from oci_cluster.errors import BackendError, UsageError
+from oci_cluster.errors import BackendError, LostPlanError, UsageError
 from oci_cluster.launcher.connect.client_files import Gate, client_port, write_client_files
 
 
@@ -111,6 +111,18 @@ def test_main_is_asked_where_the_cluster_dir_is_in_its_memory(tmp_path: Path, fo
 
     with pytest.raises(BackendError, match="no way"):
         write_client_files(cluster, at_main, folder, tmp_path, Gate("", 0, "", reach))
+
+
+@pytest.mark.parametrize("url", ["main://nonsense\x1b[2J", "main://head:0", "main://head:99999"])
+def test_a_work_dir_that_is_no_place_of_main_is_no_bug_of_ours(
+    tmp_path: Path, folder: Path, plan: Plan, url: str
+) -> None:
+    """Whoever may write a Job writes it."""
+    cluster = keep(tmp_path, plan)
+    forged = replace(plan, environment={**plan.environment, "WORK_DIR": url})
+    with pytest.raises(LostPlanError, match="mine does not say where main is") as caught:
+        write_client_files(cluster, forged, folder, tmp_path, Gate("", 0, "", unreachable))
+    assert str(caught.value).isprintable()
 
 
 def test_a_framework_that_nobody_connects_to_is_named(tmp_path: Path, plan: Plan) -> None:

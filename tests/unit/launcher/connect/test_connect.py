@@ -142,6 +142,20 @@ def test_a_session_is_what_is_meant_and_its_token_is_in_the_url(
     assert session_token(KEY, LAUNCH) not in told.err
 
 
+def test_a_port_of_a_session_that_is_none_is_its_kinds(
+    desk: Door, server: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An image may set it: its nodes refuse it, and who looks at them meets no bug of ours."""
+    folder = desk.root / "scripts" / "sessions" / "book"
+    folder.mkdir(parents=True)
+    (folder / "session.env").write_text(f"SESSION_PORT={server}\nSESSION_URL='http://127.0.0.1:{{port}}/'\n")
+    plan = desk.backend.plans[LAUNCH]
+    told = {**plan.environment, "SESSION": "book", "SESSION_PORT": "many\x1b[2J"}
+    desk.backend.plans[LAUNCH] = replace(plan, environment=told)
+    assert verbs.run("connect", ["mine"]) == 0
+    assert capsys.readouterr().out == f"http://127.0.0.1:{server}/\n"
+
+
 def test_a_token_that_is_kept_where_it_was_launched_is_there_alone(
     desk: Door, server: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

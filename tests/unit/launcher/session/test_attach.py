@@ -45,6 +45,14 @@ def test_outputs_are_shown_on_this_machine_wherever_the_cluster_is(desk: Door) -
     assert cluster_variables(line, kind("outputs")) == {"IN_OUTPUTS": str(outputs)}
 
 
+def test_a_place_that_others_have_named_moves_no_terminal(desk: Door, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whoever may write a Job writes its OUTPUT_DIR."""
+    plan = desk.backend.plans[LAUNCH]
+    desk.backend.plans[LAUNCH] = replace(plan, environment={**plan.environment, "OUTPUT_DIR": "/data/\x1b[2Jevil"})
+    cluster_variables(parse("session", ["board", "--in", "mine"]), kind("outputs"))
+    assert "showing /data/[2Jevil\n" in capsys.readouterr().err
+
+
 def test_what_this_machine_cannot_read_is_refused(desk: Door) -> None:
     """What will come, and what never does."""
     plan = desk.backend.plans[LAUNCH]

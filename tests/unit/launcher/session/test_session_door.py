@@ -60,7 +60,7 @@ class Desk:
         self.root = root
 
     def door(self, **limits: Any) -> Door:
-        plan = replace(self.plan, limits=replace(LIMITS, **limits))
+        plan = replace(self.plan, limits=replace(LIMITS, ports={"SESSION_PORT": self.port}, **limits))
         kind = read_kind(self.root, "book")
         return Door(self._open, kind, self.cluster, plan, opens=False, say=self.said.append)
 
