@@ -116,9 +116,9 @@ class _Entry(tarfile.TarInfo):  # type: ignore[misc]  # untyped
 
 
 def _checked(entry: tarfile.TarInfo, directory: str) -> tarfile.TarInfo | None:
-    """Return what is unpacked of *entry*; a link's way is made plain first, as the filters of newer Pythons do.
+    """Return what is unpacked of *entry*.
 
-    A link on that way may be replaced once it is checked.
+    A link's way is made plain first, as the filters of newer Pythons do: a link on it may be replaced afterwards.
     """
     if entry.issym():
         entry = entry.replace(linkname=os.path.normpath(entry.linkname), deep=False)
