@@ -42,6 +42,7 @@ def test_the_guesses_are_those_of_the_stand_in() -> None:
     listed = {name: (words, rung, why_not) for name, words, _, rung, why_not in rows}
     assert listed == {name: (guess.text, guess.rung, guess.why_not) for name, guess in GUESSES.items()}
     assert {guess.rung for guess in GUESSES.values()} == {"", *RUNGS}
+    assert not re.search(r"is a guess[^\n]*\n\n- ", text), "a guess without an id"
 
 
 def test_what_can_be_turned_around_is_a_guess_that_is_tested() -> None:
