@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from oci_service.buckets import Bucket
-from oci_service.identity import Identity
+from oci_service.identity import ADMINISTRATORS, Identity
 from oci_service.permissions import OPERATIONS, OTHER
+from oci_service.policies import Subject
 from oci_service.resources import JSON, REGION, Principal, Refusal, Request, Shelf, merged, not_found
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ SERVICE = Principal("service", "datascience", "")
 # Who deletes what a lifecycle policy says, and what that takes.
 STORAGE = Principal("service", f"objectstorage-{REGION}", "")
 _OF_LIFECYCLE = ("BUCKET_INSPECT", "BUCKET_READ", "OBJECT_INSPECT", "OBJECT_DELETE")
+# Whom nothing can be denied.
+_EXEMPT = Subject("group", name=ADMINISTRATORS)
 
 
 @dataclass(frozen=True)
@@ -131,13 +134,15 @@ class Access(Rights):
         if principal.kind in {"api-key", "session"}:
             attributes["request.user.id"] = principal.id
         subjects = self._identity.subjects(principal)
+        allowed, denied = set[str](), set[str]()
         for statement, about in self._identity.statements():
             if about not in compartments or not any(own.matches(is_) for own in statement.subjects for is_ in subjects):
                 continue
             for permission in statement.permissions & set(need.permissions):
                 if statement.condition({**attributes, "request.permission": permission}):
-                    return True
-        return False
+                    (denied if statement.is_denial else allowed).add(permission)
+        is_exempt = any(_EXEMPT.matches(is_) for is_ in subjects)
+        return bool(allowed if is_exempt else allowed - denied)
 
     def _needs(self, operation: str, request: Request) -> Iterator[Need]:
         if operation not in self.operations:

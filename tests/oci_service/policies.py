@@ -18,7 +18,7 @@ DEFAULT_DOMAIN = "Default"
 _NAME = r"(?:'[^']*'|[^\s,/'{}]+)"
 _SUBJECT = re.compile(rf"(?:id\s+(?P<id>\S+)|(?:(?P<domain>{_NAME})\s*/\s*)?(?P<name>{_NAME}))", re.IGNORECASE)
 _STATEMENT = re.compile(
-    r"allow\s+(?P<kind>any-user|any-group|service|dynamic-group|group)(?P<subjects>\s.*?)?\s+"
+    r"(?P<effect>allow|deny)\s+(?P<kind>any-user|any-group|service|dynamic-group|group)(?P<subjects>\s.*?)?\s+"
     r"to\s+(?:(?P<verb>[a-z]+)\s+(?P<resource>[a-z-]+)|\{(?P<permissions>[^}]*)\})\s+"
     r"in\s+(?:(?P<tenancy>tenancy)|compartment\s+(?:id\s+(?P<compartment_id>\S+)|(?P<compartment>\S+)))"
     r"(?:\s+where\s+(?P<condition>.+))?",
@@ -37,7 +37,7 @@ class NotPolicy(ValueError):  # noqa: N818 - what the text is
 
 @dataclass(frozen=True)
 class Subject:
-    """Whom a statement allows something: everybody, or who is in a group or is a service."""
+    """Whom a statement allows or denies something: everybody, or who is in a group or is a service."""
 
     kind: str
     """``any-user``, ``any-group``, ``group``, ``dynamic-group`` or ``service``."""
@@ -67,6 +67,8 @@ class Statement:
     """Names from the policy's own compartment on; empty with *compartment_id*, and for the tenancy."""
     compartment_id: str = ""
     condition: Condition = field(default=lambda _: True, repr=False)
+    is_denial: bool = False
+    """Whether it takes *permissions* away, whoever gives them."""
 
     def lowered(self) -> Statement | None:
         """Return the statement with the next lower verb; None where there is none."""
@@ -93,6 +95,7 @@ def parse_statement(text: str) -> Statement:
         raise NotPolicy(f"not a statement that the stand-in knows: {text.strip()}")
     kind, given = found["kind"].lower(), (found["subjects"] or "").strip()
     verb, resource = (found["verb"] or "").lower(), (found["resource"] or "").lower()
+    is_denial = found["effect"].lower() == "deny"
     if found["permissions"] is not None:
         permissions = frozenset(word.strip().upper() for word in found["permissions"].split(","))
     elif verb not in VERBS:
@@ -100,7 +103,7 @@ def parse_statement(text: str) -> Statement:
     elif (known := permissions_of(verb, resource)) is None:
         raise NotPolicy(f"the stand-in does not know the resource type '{resource}'")
     else:
-        permissions = known
+        permissions = _denied(verb, resource) if is_denial else known
     return Statement(
         text=text.strip(),
         subjects=tuple(_subjects(kind, given)),
@@ -110,7 +113,15 @@ def parse_statement(text: str) -> Statement:
         compartment=tuple(_plain(name) for name in (found["compartment"] or "").split(":") if name),
         compartment_id=found["compartment_id"] or "",
         condition=parse_condition(found["condition"]) if found["condition"] else lambda _: True,
+        is_denial=is_denial,
     )
+
+
+def _denied(verb: str, resource: str) -> frozenset[str]:
+    """Return what a denied *verb* takes away: what it adds to the lower ones, and what the higher ones add."""
+    every, rank = permissions_of("manage", resource), VERBS.index(verb)
+    below = permissions_of(VERBS[rank - 1], resource) if rank else frozenset()
+    return (every or frozenset()) - (below or frozenset())
 
 
 def _subjects(kind: str, text: str) -> Iterable[Subject]:

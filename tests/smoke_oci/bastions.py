@@ -57,7 +57,7 @@ def _session(tenancy: Tenancy, findings: Findings, place: Path) -> None:
 
 
 def _body(tenancy: Tenancy, key: str) -> dict[str, Any]:
-    address = str(ipaddress.ip_network(tenancy.cidr, strict=False)[10]) if tenancy.cidr else _NOBODY
+    address = str(ipaddress.ip_network(tenancy.cidr.split(",")[0])[10]) if tenancy.cidr else _NOBODY
     return {
         "displayName": tenancy.name,
         "bastionId": tenancy.settings["bastion"],

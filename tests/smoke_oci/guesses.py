@@ -164,6 +164,153 @@ GUESSES: dict[str, Guess] = {
             "it takes other policies",
         ),
     ),
+    # Of policies, and of what they are about.
+    **_not(
+        list_object_name=(
+            (
+                "a list of objects has no `target.object.name`, not even its prefix; if it has, docs/oci.md has "
+                "two statements too many, and they give away the names of other teams' objects"
+            ),
+            "it takes other policies",
+        ),
+        policy_data_science=(
+            (
+                "which operation of Data Science needs which permission: INSPECT for lists, READ to get, UPDATE,"
+                " CREATE, DELETE; CANCEL, which `manage` has, for runs; JOB_READ to run a Job, and PROJECT_READ "
+                "of its project; a Job needs nothing of the project"
+            ),
+            "it takes other policies",
+        ),
+        policy_places=(
+            (
+                "whoever creates a Job or a Job Run needs SUBNET_READ, SUBNET_ATTACH, VNIC_ATTACH and "
+                "VNIC_CREATE in the compartment of its subnet, and LOG_GROUP_READ in that of its log group"
+            ),
+            "it takes other policies",
+        ),
+        log_tag=(
+            "a log which the service makes has a tag `Oracle-Tags.CreatedBy`",
+            "no rung looks at the tags of a log",
+        ),
+        log_lost=(
+            "a run without permission for its log runs all the same, and its lines are lost",
+            "it takes other policies",
+        ),
+        fast_launch=(
+            "which shapes are fast-launch configurations, and that their list needs what that of shapes does",
+            "regions differ in them, and it takes other policies",
+        ),
+        policy_limits=(
+            (
+                "lists of limits need RESOURCE_AVAILABILITY_INSPECT in the tenancy, what is left of one "
+                "RESOURCE_AVAILABILITY_READ in the compartment that is asked about; a capacity report needs "
+                "COMPUTE_CAPACITY_REPORT_CREATE in the tenancy"
+            ),
+            "it takes other policies",
+        ),
+        policy_registry=(
+            "the registry gives everybody a token, and shows an image to those who have REPOSITORY_READ",
+            "it takes other policies",
+        ),
+        policy_search=(
+            "a search needs LOG_CONTENT_READ alone (the reference names it for log groups, too)",
+            "it takes other policies",
+        ),
+        run_not_allowed=(
+            (
+                "a run that cannot get its image, or its place in the subnet, fails, with an invented "
+                "`lifecycleDetails`; the service reads an image as the run"
+            ),
+            "it takes other policies",
+        ),
+        errors_policies=(
+            (
+                "refusals: 404 NotAuthorizedOrNotFound; for a bucket BucketNotFound; for an object "
+                "ObjectNotFound where its bucket may be listed and it is read or deleted, else BucketNotFound; "
+                "the text for a policy that names what is not there"
+            ),
+            "it takes other policies",
+        ),
+        bastion_permissions=(
+            (
+                "which permissions `bastion` and `bastion-session` have; a session needs BASTION_USE and "
+                "BASTION_SESSION_CREATE, in the compartment of its bastion"
+            ),
+            "it takes other policies",
+        ),
+        lifecycle_policies=(
+            (
+                "`manage object-family` with `target.bucket.name` is enough for Object Storage to delete what a "
+                "lifecycle policy says; it is asked when the policy is put, and the refusal is 400 "
+                "InsufficientServicePermissions"
+            ),
+            "it takes other policies",
+        ),
+        lifecycle_none=(
+            "a bucket without a lifecycle policy answers 404 LifecyclePolicyNotFound",
+            "no rung asks for one",
+        ),
+        domain_groups=(
+            "groups of a domain are shown to those who may `read domains`",
+            "it takes an identity domain, and other policies",
+        ),
+        policy_groups=(
+            "a policy whose statement names a group that is not there is refused",
+            "no rung makes a policy that is to be refused",
+        ),
+        policy_version=(
+            "a policy whose statements are changed without a version date loses it",
+            "no rung changes a policy",
+        ),
+        repository_list=(
+            "a list of repositories of the root compartment may go through all below it",
+            "a tenancy may have none, or show none",
+        ),
+        private_address=(
+            (
+                "a private address can be reserved in a subnet without a VNIC, as the SDK's model has it, and is"
+                " listed there"
+            ),
+            "the subnet is somebody's, and nothing is made in it",
+        ),
+        run_no_nsg=(
+            "no VNIC of a Job Run is in a network security group (no model of Data Science's jobs names one)",
+            "whoever starts a run does not see its VNIC",
+        ),
+        subnet_change=(
+            (
+                "a subnet's CIDR can be changed, to one that is inside its VCN and that no other subnet has; the"
+                " texts of refusals"
+            ),
+            "the subnet is somebody's, and nothing is changed in it",
+        ),
+        service_labels=(
+            "the labels of a region's services have its key, `all-iad-services-in-oracle-services-network`",
+            "no rung lists them",
+        ),
+        policy_network=(
+            "which of the permissions of `virtual-network-family` VNICs, gateways, groups and private addresses have",
+            "it takes other policies",
+        ),
+        policy_lists=(
+            (
+                "lists of retention rules need BUCKET_READ, the tag defaults of a compartment "
+                "TAG_DEFAULT_INSPECT, and the name of a tag namespace TAG_NAMESPACE_INSPECT in the tenancy"
+            ),
+            "it takes other policies",
+        ),
+        policy_administrators=(
+            "what administrators need for networks and identity",
+            "one statement allows them everything, so no test depends on it",
+        ),
+        deny_verbs=(
+            (
+                "a verb that is denied denies the higher ones, too, and not the lower ones; what is denied by "
+                "permissions is these alone"
+            ),
+            "the Console cannot switch deny policies off again",
+        ),
+    ),
 }
 
 

@@ -47,8 +47,9 @@ def own_address():
         for entry in entries
         if entry.family == socket.AF_INET
     ]
-    inside = ipaddress.ip_network(os.environ.get("SUBNET_CIDR") or "0.0.0.0/0")
-    return str(next(address for address in found if address in inside and not address.is_loopback))
+    blocks = [ipaddress.ip_network(one) for one in (os.environ.get("SUBNET_CIDR") or "0.0.0.0/0").split(",")]
+    fitting = (address for address in found if any(address in block for block in blocks))
+    return str(next(address for address in fitting if not address.is_loopback))
 
 
 def nodes():

@@ -23,6 +23,7 @@ from oci_cluster.backends.oci.jobs.client import Jobs
 from oci_cluster.backends.oci.service import Service
 from oci_cluster.backends.oci.tenancy.requirements import at
 from oci_cluster.contract.cluster import Plan
+from oci_cluster.contract.parsers import parse_network
 from oci_cluster.errors import ClusterError, StoppedError
 from smoke_oci.prices import MINUTES, PROVISIONING_MINUTES
 
@@ -163,9 +164,11 @@ class Tenancy:
 
     @property
     def cidr(self) -> str:
-        """The addresses of the subnet; empty where there is none."""
-        if self._plan.settings["SUBNET_CIDR"] or not self.settings["subnet"]:
-            return self._plan.settings["SUBNET_CIDR"]
+        """The blocks of the subnet, with commas between; empty where there is none."""
+        if given := self._plan.settings["SUBNET_CIDR"]:
+            return parse_network(given)
+        if not self.settings["subnet"]:
+            return ""
         return self.service.subnet_cidr(self.settings["subnet"])
 
     @staticmethod

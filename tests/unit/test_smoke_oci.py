@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 from oci_service import identity
 from oci_service.faults import FLIPS
+from smoke_oci import bastions
 from smoke_oci import policies as smoke_policies
 from smoke_oci.guesses import GUESSES, RUNGS, Findings
 from smoke_oci.page import page
@@ -39,6 +42,7 @@ def test_the_guesses_are_those_of_the_stand_in() -> None:
     listed = {name: (words, rung, why_not) for name, words, _, rung, why_not in rows}
     assert listed == {name: (guess.text, guess.rung, guess.why_not) for name, guess in GUESSES.items()}
     assert {guess.rung for guess in GUESSES.values()} == {"", *RUNGS}
+    assert not re.search(r"is a guess[^\n]*\n\n- ", text), "a guess without an id"
 
 
 def test_what_can_be_turned_around_is_a_guess_that_is_tested() -> None:
@@ -96,10 +100,38 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Any) -> Ite
     made.service.close()
 
 
-def tenancy_of(stand_in: StandIn, clock: Any) -> Tenancy:
+def tenancy_of(stand_in: StandIn, clock: Any, given: dict[str, str] | None = None, **more: str) -> Tenancy:
     times: dict[str, Any] = {"clock": clock, "sleep": clock.sleep}
-    service, settings = Service(stand_in.environ, **times), {"compartment": stand_in.jobs}
-    return Tenancy(service, plan_of(ROOT), settings, ROOT, name="smoke-01234567", owner="me", **times)
+    service, settings = Service(stand_in.environ, **times), {"compartment": stand_in.jobs, **more}
+    plan = plan_of(ROOT, settings=given or {})
+    return Tenancy(service, plan, settings, ROOT, name="smoke-01234567", owner="me", **times)
+
+
+# As somebody may write it: blanks, host bits; the node is in the second block.
+TWO_BLOCKS = "10.0.0.5/24, 10.0.1.0/24"
+
+
+def test_a_session_leads_to_an_address_of_the_first_block(stand_in: StandIn, clock: Any) -> None:
+    tenancy = tenancy_of(stand_in, clock, {"SUBNET_CIDR": TWO_BLOCKS}, bastion="ocid1.bastion")
+    assert tenancy.variables("meet", "first")["SUBNET_CIDR"] == "10.0.0.0/24,10.0.1.0/24"
+    target = bastions._body(tenancy, "ssh-ed25519 AAAA")["targetResourceDetails"]
+    assert target["targetResourcePrivateIpAddress"] == "10.0.0.10"
+
+
+@pytest.mark.parametrize("cidr", [TWO_BLOCKS, ""])
+def test_a_node_knows_its_address_in_any_block(
+    stand_in: StandIn, clock: Any, monkeypatch: pytest.MonkeyPatch, cidr: str
+) -> None:
+    """Also without a subnet's addresses: the one that is not loopback."""
+    found = [SimpleNamespace(family=socket.AF_INET, address=text) for text in ("127.0.0.1", "10.0.1.7")]
+    monkeypatch.setattr(psutil, "net_if_addrs", lambda: {"eth0": found})
+    sent = tenancy_of(stand_in, clock, {"SUBNET_CIDR": cidr}, subnet="").variables("none", "first")
+    for name, text in {**sent, "SMOKE_URL": "memory://smoke", "NODE_ADDRESS": ""}.items():
+        monkeypatch.setenv(name, text)
+    inside: dict[str, Any] = {}
+    with pytest.raises(KeyError, match="none"):  # no program of that name: its functions alone are wanted
+        exec((ROOT / "tests" / "smoke_oci" / "inside.py").read_text(encoding="utf-8"), inside)  # noqa: S102 - ours
+    assert inside["own_address"]() == "10.0.1.7"
 
 
 def found_of_policies(stand_in: StandIn, clock: Any) -> tuple[str, str]:

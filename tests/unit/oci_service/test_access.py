@@ -118,6 +118,37 @@ def test_a_policy_of_a_compartment_is_about_that_and_those_in_it(place: Place) -
 
 
 @pytest.mark.parametrize(
+    ("denial", "allowed"),
+    [
+        ("any-user to inspect all-resources in tenancy", ""),
+        ("group people to inspect objects in compartment a", ""),
+        ("group people to read objects in tenancy", "list_objects"),
+        ("group people to manage objects in tenancy", "list_objects get_object"),
+        ("group people to {OBJECT_READ} in tenancy", "list_objects put_object"),
+        (
+            "group people to read objects in tenancy where target.object.name = 'team-a/*'",
+            "list_objects",
+        ),
+        (
+            "group people to read objects in tenancy where target.object.name = 'team-b/*'",
+            "list_objects get_object put_object",
+        ),
+        ("group people to inspect objects in compartment c", "list_objects get_object put_object"),
+        ("group Administrators to inspect objects in tenancy", "list_objects get_object put_object"),
+        ("service datascience to inspect objects in tenancy", "list_objects get_object put_object"),
+    ],
+)
+@pytest.mark.parametrize("is_first", [True, False])
+def test_what_is_denied_no_statement_allows(place: Place, denial: str, allowed: str, *, is_first: bool) -> None:
+    """Administrators are exempt."""
+    statements = ["allow group people to manage object-family in tenancy", f"deny {denial}"]
+    place.allow(*(reversed(statements) if is_first else statements))
+    operations = ("list_objects", "get_object", "put_object")
+    assert [name for name in operations if place.may_with_object(place.ada, name)] == allowed.split()
+    assert all(place.may_with_object(place.identity_principal(), name) for name in operations)
+
+
+@pytest.mark.parametrize(
     ("statement", "said"),
     [
         ("allow group people to read objects in compartment b", "Compartment b does not exist"),

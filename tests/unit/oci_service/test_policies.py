@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 
 import pytest
 from oci_service.permissions import FAMILIES, OPERATIONS, OTHER, TYPES, VERBS, permissions_of
@@ -69,7 +70,8 @@ def test_permissions_can_be_named_instead_of_verb_and_type() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "deny group people to read objects in tenancy",
+        "deny people to read objects in tenancy",
+        "deny endorse group people to read objects in any-tenancy",
         "allow people to read objects in tenancy",
         "allow group to read objects in tenancy",
         "allow any-user people to read objects in tenancy",
@@ -100,6 +102,22 @@ def test_a_statement_has_a_lower_one_until_inspect() -> None:
         texts.append(found.text.partition(" in ")[0])
         assert found.text.endswith("'to manage/*'")
     assert texts == [f"allow group people to {verb} objects" for verb in ("use", "read", "inspect")]
+
+
+@pytest.mark.parametrize(
+    ("what", "permissions"),
+    [
+        ("inspect objects", permissions_of("manage", "objects")),
+        ("use objects", {"OBJECT_OVERWRITE", "OBJECT_CREATE", "OBJECT_DELETE", "OBJECT_VERSION_DELETE"}),
+        ("manage objects", {"OBJECT_CREATE", "OBJECT_DELETE", "OBJECT_VERSION_DELETE"}),
+        ("{OBJECT_READ}", {"OBJECT_READ"}),
+        ("inspect all-resources", permissions_of("manage", "all-resources")),
+    ],
+)
+def test_a_denied_verb_denies_the_higher_ones_and_not_the_lower_ones(what: str, permissions: Collection[str]) -> None:
+    statement = parse_statement(f"Deny group people to {what} in tenancy")
+    assert (statement.is_denial, statement.permissions) == (True, permissions)
+    assert not parse_statement(f"allow group deny to {what} in tenancy").is_denial
 
 
 REQUEST = {"target.bucket.name": "clusters", "target.object.name": "team-a/x/y", "request.permission": "OBJECT_READ"}

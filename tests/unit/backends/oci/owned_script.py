@@ -76,6 +76,7 @@ class Owner:
         write_program(self.place / "bin" / "oci", STUB_OCI)
         self.said = ""
         self.state, self.details = "SUCCEEDED", ""
+        self.cidr = "10.9.0.0/24"  # what oci-cli makes of the subnet
         self.refused: dict[str, str] = {}
         # Runs whose creation is answered so many seconds after the file `go` is there; those that a list lacks, until
         # they are canceled.
@@ -88,7 +89,7 @@ class Owner:
         for name in ("calls", "runs", "canceled", "go"):
             (self.place / name).unlink(missing_ok=True)
         (self.place / "my-launch.sh").write_text(script)
-        said = {"job create": "ocid1.job", "subnet get": "10.9.0.0/24"}
+        said = {"job create": "ocid1.job", "subnet get": self.cidr}
         answers = {"refused": self.refused, "state": self.state, "details": self.details, "said": said}
         answers |= {"slow": self.slow, "slow_s": self.slow_s, "unlisted": self.unlisted}
         environ = {"PATH": f"{self.place}/bin:/usr/bin:/bin", "TMPDIR": f"{self.place}/tmp"}

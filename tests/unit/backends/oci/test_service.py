@@ -13,6 +13,7 @@ from unit.fake_data_science import Response, refusal, silence
 from oci_cluster.backends.oci import service as oci_service
 from oci_cluster.backends.oci.errors import ServiceError, run_advice
 from oci_cluster.backends.oci.service import PATIENCE_S, Service
+from oci_cluster.contract.parsers import parse_network
 from oci_cluster.errors import StoppedError
 
 
@@ -163,11 +164,20 @@ def test_a_list_has_all_its_pages(service: Service) -> None:
     assert request.calls == [job, (*job, ("page", "b")), (*job, ("page", "b")), (*job, ("page", "c"))]
 
 
-def test_the_addresses_of_a_subnet_are_looked_up(service: Service) -> None:
-    """By the network's own client."""
-    request = Answers(Response(SimpleNamespace(cidr_block="10.0.0.0/24")))
+@pytest.mark.parametrize(
+    ("blocks", "found"),
+    [
+        (None, "10.0.0.0/24"),
+        (["10.0.0.0/24"], "10.0.0.0/24"),
+        (["10.0.0.0/24", "10.0.1.0/24"], "10.0.0.0/24,10.0.1.0/24"),
+    ],
+)
+def test_the_addresses_of_a_subnet_are_looked_up(service: Service, blocks: list[str] | None, found: str) -> None:
+    """By the network's own client; a node takes what comes of it."""
+    request = Answers(Response(oci.core.models.Subnet(cidr_block="10.0.0.0/24", ipv4_cidr_blocks=blocks)))
     service.clients[oci.core.VirtualNetworkClient] = SimpleNamespace(get_subnet=request)
-    assert service.subnet_cidr("ocid1.subnet") == "10.0.0.0/24"
+    cidr = service.subnet_cidr("ocid1.subnet")
+    assert cidr == parse_network(cidr) == found
     assert request.calls == [("ocid1.subnet",)]
 
 

@@ -65,6 +65,8 @@ _OPTIONS = {
     "PermitLocalCommand": "no",
     "LogLevel": "ERROR",
 }
+# Of all users of this machine. Source: ssh_config(5), GlobalKnownHostsFile. ssh-keygen -F reads the user's own alone.
+_GLOBAL_KNOWN_HOSTS = Path("/etc/ssh/ssh_known_hosts")
 _GUARD = """
 import sys
 sys.path[0] = sys.argv.pop(1)
@@ -413,8 +415,9 @@ def lacking_host_key(given: Mapping[str, str], service: Service) -> tuple[str, s
         return None
     host = host_of(service)
     known = [shutil.which("ssh-keygen") or "false", "-F", host]
-    if subprocess.run(known, capture_output=True, check=False).returncode == 0:  # noqa: S603
-        return None
+    for words in ([], ["-f", str(_GLOBAL_KNOWN_HOSTS)]):
+        if subprocess.run([*known, *words], capture_output=True, check=False).returncode == 0:  # noqa: S603
+            return None
     text = f"OCI may not tell the key of {host}, and neither BASTION_HOST_KEY nor ~/.ssh/known_hosts has it"
     key = f"$(ssh-keyscan -t ed25519 {host} | cut -d' ' -f2-)"
     trusted = "# once, from a network that you trust; your team gets the same line"

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -111,6 +113,19 @@ def test_a_host_key_that_oci_has_not_told_is_looked_for_in_the_users_list(tmp_pa
     command = tunnels.bastion_command(tmp_path, HOST, 22, SESSION, is_pinned=False)
     assert "StrictHostKeyChecking=yes" in command
     assert not [word for word in command if "KnownHostsFile" in word]
+
+
+@pytest.mark.parametrize(("host", "is_lacking"), [(HOST, False), ("host.example.com", True)])
+def test_a_host_key_in_the_machines_list_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, host: str, *, is_lacking: bool
+) -> None:
+    """Without the user's own list, as ssh does."""
+    known = tmp_path / "ssh_known_hosts"
+    known.write_text(f"{host} {tunnels.new_key(tmp_path).removesuffix(' oci-cluster')}\n")
+    monkeypatch.setattr(tunnels, "_GLOBAL_KNOWN_HOSTS", known)
+    service: Any = SimpleNamespace(region="us-ashburn-1", domain="oraclecloud.com")
+    found = tunnels.lacking_host_key({"BASTION_ID": BASTION}, service)
+    assert (found is not None) is is_lacking
 
 
 def test_ssh_to_a_host_of_the_users_has_the_users_configuration() -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import jmespath  # oci-cli brings it
 import pytest
 from harness import wait_until
 from unit.backends.oci.bodies import COMPANY, EVERYTHING, HOSTILE
@@ -112,6 +113,24 @@ def test_each_run_of_the_script_is_a_launch_of_its_own(checkout: Checkout, owner
     assert {len(key) for key in keys} == {64}
     assert {len(text) for text in ids} == {8}
     assert not re.search("[0-9a-f]{64}", script)
+
+
+@pytest.mark.parametrize("style", ["runs", "multinode"])
+@pytest.mark.parametrize(
+    ("blocks", "cidr"),
+    [(None, "10.9.0.0/24"), (["10.9.0.0/24", "10.9.1.0/24"], "10.9.0.0/24,10.9.1.0/24")],
+)
+def test_a_subnet_of_several_blocks_gets_to_the_nodes_whole(
+    checkout: Checkout, owner: Owner, style: str, blocks: list[str] | None, cidr: str
+) -> None:
+    """As oci-cli's own query language reads what it shows of a subnet."""
+    owner.cidr = cidr
+    assert owner.run(dry_run(checkout, checkout.plan(SUBNET_CIDR="", OCI_JOB_STYLE=style))) == 0, owner.said
+    (asked,) = owner.sent("subnet get")
+    shown = {"data": {"cidr-block": "10.9.0.0/24", "ipv4-cidr-blocks": blocks}}
+    assert jmespath.search(asked.options["--query"], shown) == cidr
+    (job,) = owner.sent("job create")
+    assert f'"SUBNET_CIDR": "{cidr}"' in json.dumps(job.body)
 
 
 def test_what_stands_above_in_the_script_may_be_changed(checkout: Checkout, owner: Owner) -> None:
