@@ -26,7 +26,7 @@ class NoRegularFileError(OSError):
 
 
 def open_regular(path: str | Path) -> BinaryIO:
-    """Open a regular file to read it; to open a pipe would wait for who writes."""
+    """Open a regular file to read it; a pipe would wait."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
@@ -63,7 +63,7 @@ def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
 
 @contextmanager
 def _replaced(path: Path, mode: int) -> Iterator[BinaryIO]:
-    """Yield a file that becomes *path* when it is whole; a link there is not followed."""
+    """Yield a file that replaces *path*, or a link there, when it is whole."""
     # The random part keeps two writers apart.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)

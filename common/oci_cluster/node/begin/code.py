@@ -128,7 +128,7 @@ def _get_file(fs: Any, path: str, target: Path) -> None:
 
 
 def _is_local(fs: Any) -> bool:
-    """Return whether others may have put a pipe or a device in a file's place."""
+    """Return whether others may have put a pipe there."""
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - see _open
 
     return isinstance(fs, LocalFileSystem)
