@@ -294,7 +294,8 @@ def made_of(text: str) -> set[str]:
 
 def opens(address: str, kind: Kind, launch_id: str, word: str) -> bool:
     """Return whether a session's server lets in who shows *word*: in the address; as a login, and in cookies."""
-    cookie = "; ".join(f"{name}={word}" for name in (f"session-{launch_id}", f"username-{address}-{kind.port}"))
+    of_jupyter = re.sub("[^A-Za-z0-9]", "-", f"username-{address}:{kind.port}")  # jupyter_server, auth/identity.py
+    cookie = "; ".join(f"{name}={word}" for name in (f"session-{launch_id}", of_jupyter))
     said = set()
     for token, headers in ((word, {}), ("", {"Authorization": f"token {word}", "Cookie": cookie})):
         connection = http.client.HTTPConnection(address, kind.port, timeout=60)

@@ -103,6 +103,8 @@ class FakeChildren:
         # What node-facts.sh prints, and its exit code; None while it runs.
         self.facts = b""
         self.facts_code: int | None = 0
+        # What the kernel counts of what uploads read and write.
+        self.io: Callable[[], str] = lambda: ""
         # How long children take to end when they are told to.
         self.end_takes_s = 0.0
 
@@ -141,6 +143,11 @@ class FakeChildren:
     def code(self, pid: int) -> int | None:
         """Return what the test set."""
         return self.codes.get(pid)
+
+    def moved(self, pid: int) -> str:
+        """Return what the test says."""
+        assert pid in self.uploads
+        return self.io()
 
     def end(self, pid: int, grace_s: float, *, wait: Callable[[float], None], clock: Callable[[], float]) -> int:
         """Note that the agent ended *pid*."""

@@ -28,6 +28,7 @@ from oci_cluster.node.heartbeat.failure_detector import Restart
 from oci_cluster.node.heartbeat.node_loop import INTERRUPTED, NoAnswer, NodeLoop
 from oci_cluster.node.logs.pump import LogPump
 from oci_cluster.node.script import Script
+from oci_cluster.node.watchdog import REMOTE_S
 from oci_cluster.system.process import Children
 from oci_cluster.system.redaction import redact
 
@@ -225,6 +226,7 @@ class Agent:
             self._script.output_dir,
             self._node_dir / "uploaded.json",
             interval_s=self._settings.output_interval_s,
+            patience_s=self._settings.grace_period_s + REMOTE_S,
             children=children,
             loop=self._loop,
         )

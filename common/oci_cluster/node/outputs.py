@@ -41,6 +41,8 @@ _REQUEST_PATIENCE_S = 60.0
 # How often files are uploaded again that have changed meanwhile, where the next life is to believe them; the last
 # upload of a node finds nothing that still changes.
 _LISTED_PASSES = 3
+# An upload that is ended has nothing to tidy up.
+_END_S = 1.0
 # A list of a million files; what is larger somebody else has written.
 MAX_LIST_BYTES = 256 << 20
 # The piece of a large file that one request reads: few requests, and little memory.
@@ -62,13 +64,16 @@ class Uploads:
         manifest: Path,
         *,
         interval_s: float,
+        patience_s: float,
         children: Children,
         loop: NodeLoop,
     ) -> None:
+        """Upload every *interval_s*; one may stand still *patience_s* after TERM."""
         self._environ = environ
         self._source = source
         self._manifest = manifest
         self._interval_s = interval_s
+        self._patience_s = patience_s
         self._children = children
         self._loop = loop
         self._pid: int | None = None
@@ -106,8 +111,15 @@ class Uploads:
             pid = self._start("upload-outputs")
         except OSError as error:
             return str(error)
+        moved, moved_at = "", self._loop.clock()
         while (code := self._children.code(pid)) is None:
             self._loop.wait(1.0)
+            # What moves is not cut short: how long a node may take to end is for the place to say where it runs.
+            if not self._loop.must_end or self._children.moved(pid) != moved:
+                moved, moved_at = self._children.moved(pid), self._loop.clock()
+            elif (still_s := self._loop.clock() - moved_at) >= self._patience_s:
+                self._children.end(pid, _END_S, wait=self._loop.wait, clock=self._loop.clock)
+                return f"storage has taken nothing for {still_s:.0f} s, and this node has to end"
         return describe(code) if code else ""
 
     def _has_outputs(self) -> bool:

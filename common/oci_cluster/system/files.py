@@ -11,7 +11,7 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from oci_cluster.errors import BackendError, NotPermittedError
 
@@ -25,22 +25,25 @@ class NoRegularFileError(OSError):
     """A pipe, a device or a folder in the place of a file."""
 
 
-def read_regular(path: str | Path, start: int = 0, end: int | None = None) -> bytes:
-    """Return the bytes of a regular file from *start* to *end*; pipes would block."""
+def open_regular(path: str | Path) -> BinaryIO:
+    """Open a regular file to read it; a pipe would wait."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         if error.errno == errno.ENXIO:  # a socket
             raise NoRegularFileError(errno.EINVAL, "not a regular file", str(path)) from error
         raise
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise NoRegularFileError(errno.EINVAL, "not a regular file", str(path))
-        with open(descriptor, "rb", closefd=False) as file:
-            file.seek(start)
-            return file.read(-1 if end is None else end - start)
-    finally:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise NoRegularFileError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: str | Path, start: int = 0, end: int | None = None) -> bytes:
+    """Return the bytes of a regular file from *start* to *end*."""
+    with open_regular(path) as file:
+        file.seek(start)
+        return file.read(-1 if end is None else end - start)
 
 
 def read_kept(path: Path) -> bytes:
@@ -53,12 +56,20 @@ def read_kept(path: Path) -> bytes:
 
 def write_whole(path: Path, content: str | bytes, *, mode: int = 0o600) -> None:
     """Replace the private file *path*: readers see the old content or the new."""
-    # The random part keeps two writers apart. What the file system's names could not decode comes back as it was.
+    with _replaced(path, mode) as file:
+        # What the file system's names could not decode comes back as it was.
+        file.write(os.fsencode(content))
+
+
+@contextmanager
+def _replaced(path: Path, mode: int) -> Iterator[BinaryIO]:
+    """Yield a file that replaces *path*, or a link there, when it is whole."""
+    # The random part keeps two writers apart.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
-            file.write(os.fsencode(content))
+            yield file
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
@@ -165,8 +176,9 @@ class LocalFiles:
         return found
 
     def put_file(self, source: str, path: str) -> None:
-        """Copy the file *source* to *path*."""
-        shutil.copyfile(source, path)
+        """Replace the file *path* by a copy of *source*, whole."""
+        with Path(source).open("rb") as file, _replaced(Path(path), 0o666) as copy:
+            shutil.copyfileobj(file, copy)
 
     def rm_file(self, path: str) -> None:
         """Delete the file *path*."""

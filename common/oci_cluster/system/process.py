@@ -226,6 +226,13 @@ class Children:
         self.reap()
         return self._codes.get(pid)
 
+    def moved(self, pid: int) -> str:
+        """Return what child *pid* has read and written so far; empty: unknown (Linux)."""
+        try:
+            return Path(f"/proc/{pid}/io").read_text()
+        except OSError:
+            return ""
+
     def end(self, pid: int, grace_s: float, *, wait: Callable[[float], None], clock: Callable[[], float]) -> int:
         """End child *pid*: TERM, then KILL to its group; return its exit code.
 

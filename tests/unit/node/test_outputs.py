@@ -282,6 +282,54 @@ def test_an_upload_that_takes_longer_than_the_interval_is_not_overtaken(main: No
     assert main.world.now >= 210  # the last one is waited for
 
 
+@pytest.mark.parametrize(
+    ("ended_at", "ttl", "code"),
+    [
+        pytest.param(200, "0", 143, id="TERM while the entry point runs"),
+        pytest.param(50, "0", 69, id="TERM while the upload is waited for"),
+        pytest.param(200, "100", 75, id="TTL while the entry point runs"),
+        pytest.param(50, "100", 69, id="TTL while the upload is waited for"),
+    ],
+)
+def test_an_upload_that_stands_still_does_not_hold_up_a_node_that_has_to_end(
+    root: Path,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    ended_at: float,
+    ttl: str,
+    code: int,
+) -> None:
+    """After the grace and 30 s; what was not uploaded stays, and the node says where."""
+    main = Node(root, OUTPUT_DIR="", GRACE_PERIOD="15", TTL=ttl)
+    main.world.at(5, lambda: (main.node_dir / "outputs" / "model").write_text("weights"))
+    main.children.upload_code = None
+    main.child_ends(0, at=ended_at)
+    if ttl == "0":
+        main.world.at(100, lambda: setattr(main.world, "received", 15))
+    # Nobody waits for the end of an upload without an end.
+    main.world.at(1000, lambda: main.children.codes.update(dict.fromkeys(main.children.uploads, 0)))
+    with caplog.at_level("ERROR"):
+        assert main.run() == code
+    assert 143 < main.world.now < 148
+    assert main.children.uploads[-1] in main.children.ended
+    (left,) = root.glob("*-outputs-*")
+    assert (left / "model").read_text() == "weights"
+    assert f"storage has taken nothing for 45 s, and this node has to end; they are in {left}" in caplog.text
+
+
+@pytest.mark.parametrize("has_to_end", [False, True])
+def test_an_upload_is_not_cut_short(main: Node, *, has_to_end: bool) -> None:
+    """Whatever its time while nothing else ends the node; then still for as long as it moves."""
+    main.children.upload_code = None
+    if has_to_end:
+        main.world.at(20, lambda: setattr(main.world, "received", 15))
+        main.children.io = lambda: f"rchar: {main.world.now // 30}"
+    main.world.at(1000, lambda: main.children.codes.update({main.children.uploads[0]: 0}))
+    main.child_ends(0, at=10)
+    assert main.run() == 0
+    assert main.world.now >= 1000
+
+
 def test_an_upload_that_cannot_be_started_loses_outputs(main: Node, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine that has no more room for processes has not saved what the entry point left: 69, with its words."""
 

@@ -25,7 +25,7 @@ GRACE_S, TTL_S = 5, 8
 AGENT = """
 import os, sys
 from pathlib import Path
-from oci_cluster.node import start
+from oci_cluster.node import agent, outputs, start
 from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.system.files import LocalFiles
 
@@ -38,8 +38,17 @@ def held_up(call):
 
 for name in ("makedirs", "make_folders", "pipe_file", "cat_file", "info", "ls", "put_file", "rm_file"):
     setattr(LocalFiles, name, held_up(getattr(LocalFiles, name)))
+# Where there are uploads, no upload ends.
+agent.REMOTE_S = 0
+outputs.Uploads._start = lambda self, _: self._children.start(["sleep", "1000"], environ=os.environ, cwd=Path("/"))
 start.read_settings = lambda environ: read_settings(environ, Path(sys.argv[1]))
 sys.exit(start.run_agent(os.environ))
+"""
+TRAIN = """
+import os, time
+open(os.environ["OUTPUT_DIR"] + "/model", "w").close()
+open("up", "w").close()
+time.sleep(1000)
 """
 Start = Callable[..., "subprocess.Popen[bytes]"]
 
@@ -50,32 +59,32 @@ def start(tmp_path: Path) -> Iterator[Start]:
     (tmp_path / "common").symlink_to(ROOT / "common")
     shutil.copytree(ROOT / "tests" / "clusters" / "plain", tmp_path / "plain")
     (tmp_path / "code").mkdir()
-    (tmp_path / "code" / "train.py").write_text("import time\nopen('up', 'w').close()\ntime.sleep(1000)\n")
+    (tmp_path / "code" / "train.py").write_text(TRAIN)
     (tmp_path / "tmp").mkdir()
     (tmp_path / "work").mkdir()
     started: list[subprocess.Popen[bytes]] = []
 
     def start(**environ: str) -> subprocess.Popen[bytes]:
-        told = dict(
+        told = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PYTHONPATH": str(ROOT / "common"),
+            "TMPDIR": str(tmp_path / "tmp"),
+            "MODE": "MAIN",
+            "WORKER_COUNT": "0",
+            "MIN_WORKERS": "0",
+            "FRAMEWORK": "plain",
+            "CLUSTER_ID": "c",
+            "LAUNCH_ID": "1f2e3d4c",
+            "LAUNCH_KEY": "k" * 32,
+            "WORK_DIR": f"file://{tmp_path}/work",
+            "CODE_DIR": str(tmp_path / "code"),
+            "ENTRY_POINT": "train.py",
+            "NODE_ADDRESS": "127.0.0.1",
+            "GRACE_PERIOD": str(GRACE_S),
+            "HEARTBEAT_INTERVAL": "1",
+            "POLL_CEILING": "1",
             **environ,
-            PATH=f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-            PYTHONPATH=str(ROOT / "common"),
-            TMPDIR=str(tmp_path / "tmp"),
-            MODE="MAIN",
-            WORKER_COUNT="0",
-            MIN_WORKERS="0",
-            FRAMEWORK="plain",
-            CLUSTER_ID="c",
-            LAUNCH_ID="1f2e3d4c",
-            LAUNCH_KEY="k" * 32,
-            WORK_DIR=f"file://{tmp_path}/work",
-            CODE_DIR=str(tmp_path / "code"),
-            ENTRY_POINT="train.py",
-            NODE_ADDRESS="127.0.0.1",
-            GRACE_PERIOD=str(GRACE_S),
-            HEARTBEAT_INTERVAL="1",
-            POLL_CEILING="1",
-        )
+        }
         command = [sys.executable, "-c", AGENT, str(tmp_path), str(tmp_path / "held-up")]
         with (tmp_path / "log").open("wb") as output:
             process = subprocess.Popen(command, env=told, stdout=output, stderr=output)
@@ -128,6 +137,23 @@ def test_the_ttl_ends_a_node_that_its_storage_holds_up(start: Start, tmp_path: P
     hold_up(tmp_path)
     assert agent.wait(60) == 75
     assert "ending with 75: storage has held up this node's end" in (tmp_path / "log").read_text()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("ttl", "code"), [("0", 143), (f"{TTL_S}s", 75)])
+def test_an_upload_without_an_end_holds_up_no_node_that_has_to_end(
+    start: Start, tmp_path: Path, ttl: str, code: int
+) -> None:
+    """Within its grace; the node says where its outputs are, and there they are."""
+    agent = start(WORK_DIR="memory://work", TTL=ttl)
+    if ttl == "0":
+        agent.send_signal(signal.SIGTERM)
+    assert agent.wait(60) == code
+    printed = (tmp_path / "log").read_text()
+    left = re.search(r"storage has taken nothing for \d+ s, .*; they are in (\S+) on that node", printed)
+    assert left, printed
+    assert (Path(left[1]) / "model").exists()
+    assert "held up" not in printed
 
 
 def test_a_wait_is_no_call_that_does_not_return() -> None:

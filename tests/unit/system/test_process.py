@@ -72,6 +72,25 @@ def test_running_child_has_no_code(children: Children, tmp_path: Path) -> None:
     assert children.code(start(children, "sleep 100", tmp_path)) is None
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the kernel does not tell")
+def test_a_child_moves_while_it_reads_or_writes(children: Children, tmp_path: Path) -> None:
+    """What only waits does not."""
+    os.mkfifo(tmp_path / "pipe")
+    script = f"echo >{tmp_path}/begun; while read -r line; do echo $line >>{tmp_path}/read; done"
+    command = ["bash", "-c", f"exec <>{tmp_path}/pipe; {script}"]
+    pid = children.start(command, environ=dict(os.environ), cwd=tmp_path)
+    wait_for(tmp_path / "begun")
+    deadline, before = time.monotonic() + 20, ""
+    while before != (before := children.moved(pid)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert "rchar" in before
+    (tmp_path / "pipe").write_text("one\n")
+    wait_for(tmp_path / "read")
+    assert children.moved(pid) != before
+    children.end(pid, 1, wait=time.sleep, clock=time.monotonic)
+    assert children.moved(pid) == ""
+
+
 def test_child_leads_a_process_group_of_its_own(children: Children, tmp_path: Path) -> None:
     """So that its whole group can be ended, and a terminal's Ctrl-C passes it by."""
     pid = start(children, "sleep 100", tmp_path)

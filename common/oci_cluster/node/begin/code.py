@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -15,6 +16,7 @@ from urllib.parse import unquote
 from oci_cluster.contract.storage.retry import RequestFailedError
 from oci_cluster.errors import ClusterError, ExitCode, NotPermittedError, SettingsError, StorageError
 from oci_cluster.system.archive import ArchiveError, unpack
+from oci_cluster.system.files import NoRegularFileError, open_regular
 from oci_cluster.system.redaction import redact
 
 _TAR_URI = re.compile(r"(?P<url>[^#]+)#sha256=(?P<digest>[0-9a-f]{64})")
@@ -26,7 +28,7 @@ _WITH_LOGIN = re.compile(r"(?P<scheme>https?://)(?P<user>[^/@:\s]*)(:(?P<passwor
 # on OCI has 50 GB, and the archive is on it twice when it is unpacked.
 _MOST_BYTES = 10 << 30
 # Errors that say that there is no such archive, or no package for such a URL.
-_FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, ImportError, ValueError)
+_FINAL = (FileNotFoundError, IsADirectoryError, NotADirectoryError, NoRegularFileError, ImportError, ValueError)
 # Run by git where the server asks who it is; sh has printf itself, so that no command line holds a password.
 _HELPER = """!printf 'username=%s\\npassword=%s\\n' "$CODE_URI_USER" "$CODE_URI_PASSWORD"; :"""
 
@@ -98,7 +100,7 @@ def _fetch_folder(url: str, target: Path) -> None:
             return
         if fs.info(path)["type"] != "file":
             raise FileNotFoundError(f"{path} has no files")
-        fs.get_file(path, str(target / _base_name(path)))
+        _get_file(fs, path, target / _base_name(path))
 
 
 def _copy_folder(fs: Any, path: str, target: Path) -> int:
@@ -112,9 +114,24 @@ def _copy_folder(fs: Any, path: str, target: Path) -> int:
             place.mkdir(exist_ok=True)
             count += _copy_folder(fs, name, place)
         else:
-            fs.get_file(name, str(place))
+            _get_file(fs, name, place)
             count += 1
     return count
+
+
+def _get_file(fs: Any, path: str, target: Path) -> None:
+    if not _is_local(fs):
+        fs.get_file(path, str(target))
+        return
+    with open_regular(path) as source, target.open("wb") as file:
+        shutil.copyfileobj(source, file)
+
+
+def _is_local(fs: Any) -> bool:
+    """Return whether others may have put a pipe there."""
+    from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - see _open
+
+    return isinstance(fs, LocalFileSystem)
 
 
 def _base_name(path: str) -> str:
@@ -152,7 +169,7 @@ def _sha256(file: Path) -> str:
 
 def _copy_archive(fs: Any, path: str, target: Path) -> None:
     """Copy the file *path* of *fs*, which nobody has checked yet, to *target*."""
-    with target.open("wb") as file, fs.open(path, "rb") as source:
+    with target.open("wb") as file, open_regular(path) if _is_local(fs) else fs.open(path, "rb") as source:
         while piece := source.read(1 << 20):
             file.write(piece)
             if file.tell() > _MOST_BYTES:

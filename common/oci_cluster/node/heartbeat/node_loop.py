@@ -213,6 +213,11 @@ class NodeLoop:
         """The rest of ``TIMEOUT`` in seconds; below 0 when it is over."""
         return self._deadline - self.clock()
 
+    @property
+    def must_end(self) -> bool:
+        """True after a signal or the TTL: nothing may hold this node up."""
+        return self._signals.received is not None or 0 < self._settings.ttl_s <= self.clock() - self.started_at
+
     def restart_timeout(self) -> None:
         """Have ``TIMEOUT`` count from now on: each attempt has its own."""
         self._deadline = self.clock() + self._settings.timeout_s

@@ -188,6 +188,29 @@ def test_what_is_no_file_is_neither_waited_for_nor_read(kind: str) -> None:
             assert local.refused == {}
 
 
+@pytest.mark.parametrize("kind", ["link that leads nowhere", "link to a file", "pipe", "device"])
+def test_a_copy_takes_the_place_of_what_is_no_file(local: ClusterDir, tmp_path: Path, kind: str) -> None:
+    """Nothing is written where somebody's link leads; others of this machine can read the copy as before."""
+    source, elsewhere, copy = tmp_path / "source", tmp_path / "elsewhere", tmp_path / "code" / "copy"
+    source.write_text("code")
+    copy.parent.mkdir()
+    if kind == "link to a file":
+        elsewhere.write_text("mine")
+    if kind.startswith("link"):
+        copy.symlink_to(elsewhere)
+    else:
+        put(kind, copy)
+    before = os.umask(0o022)
+    try:
+        local.upload(source, "code/copy")
+    finally:
+        os.umask(before)
+    assert (copy.read_text(), stat.S_IMODE(copy.lstat().st_mode)) == ("code", 0o644)
+    assert not copy.is_symlink()
+    assert list(copy.parent.iterdir()) == [copy]
+    assert (elsewhere.read_text() if elsewhere.exists() else "mine") == "mine"
+
+
 def test_a_file_without_an_end_is_read_as_far_as_a_file_may_be_long(local: ClusterDir, tmp_path: Path) -> None:
     """Ten gigabytes that take no room."""
     with (tmp_path / "stop").open("wb") as file:

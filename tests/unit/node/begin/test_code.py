@@ -230,6 +230,22 @@ def test_a_folder_in_an_archives_place_is_named(tmp_path: Path, target: Path) ->
         fetch(f"file://{tmp_path}#sha256={'0' * 64}", target)
 
 
+@pytest.mark.parametrize("form", ["{}#sha256=" + "0" * 64, "folder+{}"])
+@pytest.mark.parametrize("kind", ["pipe", "device", "link to a device"])
+def test_what_is_no_file_holds_no_node_up(tmp_path: Path, target: Path, kind: str, form: str) -> None:
+    """Others may write where the code is: such a thing is neither waited for nor read."""
+    (tmp_path / "work").mkdir()
+    name = tmp_path / "work" / "code.tar"
+    if kind == "pipe":
+        os.mkfifo(name)
+    elif kind == "link to a device":
+        name.symlink_to("/dev/zero")
+    place = "/dev/zero" if kind == "device" else name.parent if form.startswith("folder") else name
+    with pytest.raises(NoCodeError, match=r"CODE_URI file://.*(not a regular file|has no files)"):
+        fetch(form.format(f"file://{place}"), target)
+    assert list(target.iterdir()) == []
+
+
 def test_a_code_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     """A file in the code directory's place is a wrong setting, not a bug in the agent."""
     uri = upload(tmp_path, archive(("a", b"1")))
