@@ -162,6 +162,7 @@ class Access:
         """The policies of each compartment that can be about this launch."""
         tenancy, needed = self.tenancy, self.needed
         targets = [needed.network, needed.images, needed.bucket_in, needed.logs, needed.secrets_in]
+        targets += [*needed.homes.values(), needed.project_in]
         ocids = [tenancy.places.jobs, *(one.partition("compartment id ")[2] for one in targets)]
         every = [tenancy.id, *(up.id for ocid in ocids for up in tenancy.chain(ocid))]
         request = tenancy.identity.list_policies

@@ -133,6 +133,16 @@ def policy_in(compartment: str) -> Change:
     return change
 
 
+def policy_also_in(compartment: str, *more: str) -> Change:
+    """Have a policy in *compartment* say *more*."""
+
+    def change(world: World) -> None:
+        usual, own = world.by_name["list_policies"], [item(statements=list(more))]
+        world.by_name["list_policies"] = lambda home: own if home == compartment else usual(home)
+
+    return change
+
+
 def tag(name: str, *, is_required: bool = True) -> Any:
     return item(tag_namespace_id="n", tag_definition_name=name, is_required=is_required)
 
@@ -213,6 +223,13 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
         every(repository(OTHER), also(f"allow any-group to manage repos in compartment id {OTHER}")),
         {"IMAGES_COMPARTMENT_OCID": OTHER},
     ),
+    "a repository elsewhere, with the policy there": (
+        every(
+            repository(OTHER),
+            policy_also_in(OTHER, f"allow any-group to manage repos in compartment id {OTHER}"),
+        ),
+        {},
+    ),
     "another repository's name begins alike": (
         answers(
             list_container_repositories=[
@@ -257,6 +274,13 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
         every(
             answers(get_project=item(display_name="p", compartment_id=OTHER)),
             also(f"allow {PEOPLE} to read data-science-projects in compartment id {OTHER}"),
+        ),
+        {},
+    ),
+    "a project elsewhere, with the policy there": (
+        every(
+            answers(get_project=item(display_name="p", compartment_id=OTHER)),
+            policy_also_in(OTHER, f"allow {PEOPLE} to read data-science-projects in compartment id {OTHER}"),
         ),
         {},
     ),
