@@ -447,6 +447,7 @@ class Setup:
         self._tenancy = Tenancy(service, given, patience_s=PATIENCE_S)
         needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
         self.needed = replace(needed, log=_LOG if needed.logs and needed.makes_logs else "", makes_logs=False)
+        self._placed = self.needed  # where the last look has found things
         self.ports = {name: ports_of(root, name, given) for name in frameworks}
 
     def rules(self, cidr: str) -> Rules:
@@ -457,13 +458,13 @@ class Setup:
         """Return what is needed, what there is, and what is missing."""
         self._tenancy = Tenancy(self._service, self._given, patience_s=PATIENCE_S)
         try:
-            needed, found = look(self._tenancy, self.needed)
+            self._placed, found = look(self._tenancy, self.needed)
         except ClusterError as error:
             if error.exit_code != ExitCode.NOT_PERMITTED:
                 raise
             raise NotPermittedError(f"{error.reason}; {_ADMINISTRATOR}") from error
         rules = self.rules(",".join(found.subnet.blocks)) if found.subnet else ([], [])
-        return needed, found, steps_of(needed, found, rules)
+        return self._placed, found, steps_of(self._placed, found, rules)
 
     def apply(self, steps: Sequence[Step], say: Say) -> None:
         """Have oci-cli make *steps*, if it can make all; wait until they are seen."""
@@ -505,7 +506,7 @@ class Setup:
         """Refuse what cannot all be made, before anything is."""
         if problems := [step.problem for step in steps if step.problem]:
             raise SettingsError("; ".join(problems))
-        access = Access(self._tenancy, self.needed)
+        access = Access(self._tenancy, self._placed)
         if lacking := {step.needs: None for step in steps if access.may_caller(step.needs) is False}:
             groups = ", ".join(sorted(access.groups_of_caller))
             msg = f"no policy allows your groups, {groups}, to {' or to '.join(lacking)}; nothing was made"
