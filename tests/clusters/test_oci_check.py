@@ -228,7 +228,7 @@ def test_logs_and_a_bastion_of_somewhere_else(checks: Rooms) -> None:
     assert set(failed(found)) == {"log group", "bastion"}
     assert "and the subnet is of" in failed(found)["bastion"][0]
     checks.until_fine(found)
-    assert checks.settings["LOG_OCID"] == ""
+    assert checks.settings["LOG_OCID"] == checks.right["LOG_OCID"]
 
 
 # --- The network ----------------------------------------------------------------------------------------------------

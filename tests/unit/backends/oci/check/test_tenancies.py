@@ -246,10 +246,6 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
         ),
         {},
     ),
-    "a log for each node": (
-        also(f"allow {NODES} to manage log-groups in compartment id {JOBS}"),
-        {"LOG_OCID": ""},
-    ),
     "a bucket elsewhere": (
         every(
             answers(get_bucket=bucket(compartment_id=OTHER)),
@@ -402,6 +398,7 @@ def _be_known(world: World, _: Callable[[str], str]) -> None:
     world.by_name["get_namespace"] = "ns"
 
 
+LOG = item(display_name="nodes", is_enabled=True, log_type="CUSTOM")
 COMMANDS: dict[str, Callable[[World, Callable[[str], str]], Any]] = {
     "iam group add-user": _add_to_group,
     "iam dynamic-group update": lambda world, option: setattr(world.group, "matching_rule", option("matching-rule")),
@@ -417,6 +414,10 @@ COMMANDS: dict[str, Callable[[World, Callable[[str], str]], Any]] = {
     "oci iam user api-key upload": _be_known,
     "oci session refresh": _be_known,
     "sudo timedatectl set-ntp true": _be_known,
+    "oci logging log update": lambda world, _: world.by_name.update(get_log=LOG),
+    "./scripts/setup.sh dask --apply": lambda world, _: world.by_name.update(
+        list_logs=[item(**vars(LOG), id=MADE)], get_log=LOG
+    ),
 }
 
 
@@ -646,6 +647,12 @@ FAULTS: dict[str, tuple[Change, dict[str, str], str, bool]] = {
     "a log that is in another group": (
         answers(get_log=refusal(), list_log_groups=[item(id=GIVEN["LOG_GROUP_OCID"])]),
         {"LOG_OCID": "ocid1.log.oc1.iad.l"},
+        "log group",
+        True,
+    ),
+    "a log for each node": (
+        also(f"allow {NODES} to manage log-groups in compartment id {JOBS}"),
+        {"LOG_OCID": ""},
         "log group",
         True,
     ),
