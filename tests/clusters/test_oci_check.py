@@ -117,7 +117,7 @@ def test_a_wrong_namespace_and_a_bucket_that_is_nowhere(checks: Rooms) -> None:
 @pytest.mark.parametrize(
     ("control", "why", "fix"),
     [
-        ({"expire_tokens": "api-key"}, "OCI does not know you", "oci iam user api-key upload --user-id"),
+        ({"expire_tokens": "api-key"}, "OCI does not know you", "in the Console (your profile, API keys)"),
         ({"clock_s": 900}, "s behind OCI's: set it", "sudo timedatectl set-ntp true"),
         ({"clock_s": -900}, "s ahead of OCI's: set it", "sudo timedatectl set-ntp true"),
     ],

@@ -412,7 +412,7 @@ COMMANDS: dict[str, Callable[[World, Callable[[str], str]], Any]] = {
         get_project=item(display_name="clusters", compartment_id=JOBS)
     ),
     "oci iam user api-key upload": _be_known,
-    "oci session refresh": _be_known,
+    "oci session authenticate": _be_known,
     "sudo timedatectl set-ntp true": _be_known,
     "oci logging log update": lambda world, _: world.by_name.update(get_log=LOG),
     "./scripts/setup.sh dask --apply": lambda world, _: world.by_name.update(
