@@ -89,7 +89,11 @@ def test_an_identity_that_was_taken_before_has_another_trouble(service: Service)
         ("instance_principal", 0, "OCI does not know you: check profile"),
         ("", 3600, "s behind OCI's: set it; sudo timedatectl set-ntp true"),
         ("security_token", -400, "s ahead of OCI's: set it; sudo timedatectl set-ntp true"),
-        ("", 240, "; in the Console (your profile, API keys) add the public half of the key, or have"),  # so much may differ
+        (
+            "",
+            240,
+            "; in the Console (your profile, API keys) add the public half of the key, or have",
+        ),  # so much may differ
     ],
 )
 def test_who_is_not_known_is_told_what_renews_that(service: Service, auth: str, behind_s: float, step: str) -> None:

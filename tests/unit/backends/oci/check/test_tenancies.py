@@ -151,6 +151,20 @@ def rule(text: str) -> Change:
     return lambda world: setattr(world.group, "matching_rule", text)
 
 
+def domain(world: World) -> None:
+    """Have the groups in an identity domain, and statements that name these by OCID."""
+    people, runs = item(ocid="gd"), item(ocid="dd", matching_rule=world.group.matching_rule)
+    every(statements(PEOPLE, "group id gd"), statements(NODES, "dynamic-group id dd"))(world)
+    world.by_name["list_domains"] = [item(display_name="Ours", url="https://ours")]
+    world.by_name["list_groups"] = lambda *home: [item(id="a", name="Administrators")] if home else listed(people)
+    world.by_name |= {"list_dynamic_groups": [], "list_dynamic_resource_groups": listed(runs)}
+
+
+def listed(one: Any) -> Any:
+    return item(resources=[one])
+
+
+OURS = {"PEOPLE_GROUP": "Ours/data-scientists", "NODES_GROUP": "Ours/cluster-runs"}
 RUNS = f"resource.compartment.id = '{JOBS}'"
 TWO = {"cidr_block": "10.0.0.0/24", "ipv4_cidr_blocks": ["10.0.0.0/24", "10.0.1.0/24"]}
 BOTH = {"SUBNET_CIDR": "10.0.0.0/24,10.0.1.0/24"}
@@ -160,6 +174,11 @@ SERVICES = "all-iad-services-in-oracle-services-network"
 RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
     "as setup.sh makes it": (lambda _: None, {}),
     "groups by OCID": (every(statements(PEOPLE, "group id g"), statements(NODES, "dynamic-group id d")), {}),
+    "groups of a domain by OCID": (domain, OURS),
+    "groups by OCID, with their domain Default": (
+        every(statements(PEOPLE, "group id g"), statements(NODES, "dynamic-group id d")),
+        {"PEOPLE_GROUP": "Default/data-scientists", "NODES_GROUP": "default/cluster-runs"},
+    ),
     "several groups by OCID": (statements(PEOPLE, "group id x, id g"), {}),
     "any-group": (statements(PEOPLE, "any-group"), {}),
     "any-group for nodes": (statements(NODES, "any-group"), {}),
