@@ -293,7 +293,7 @@ class _Places:
         return fails(PROJECT, text, into_settings("PROJECT_OCID", make))
 
     def log_group(self, log: str, framework: str) -> Finding:
-        """Return whether the log group is there, and one log for the lines of all nodes."""
+        """Return whether the log group is there, with one log for all nodes."""
         ocid = self.tenancy.places.log_group
         answer = self.tenancy.log_group
         if answer.is_given and log:
@@ -311,7 +311,7 @@ class _Places:
         return fails(LOG_GROUP, answer.why, "\n".join(fix))
 
     def _log(self, found: Any, log: str, framework: str) -> Finding:
-        """Return whether *found* takes the lines of nodes: the log, or the log group if *log* is empty."""
+        """Return whether *found*, the log or else its group, takes lines of nodes."""
         named, group = f"{found.display_name} {log or self.tenancy.places.log_group}", self.tenancy.places.log_group
         if not log:
             text = f"{named}: without LOG_OCID each launch makes a log for each node, which you or nodes may have to be"
@@ -326,7 +326,7 @@ class _Places:
         return fine(LOG_GROUP, named)
 
     def _another_log(self, log: str, framework: str) -> str:
-        """Return what names a log of the group that takes lines of nodes, or else has it made."""
+        """Return what names a log that takes lines of nodes, or has it made."""
         asked = {"log_type": "CUSTOM"}
         logs = self.tenancy.ask_all("list logs", self._logging.list_logs, self.tenancy.places.log_group, **asked)
         if usable := [one.id for one in logs.value or [] if one.is_enabled]:

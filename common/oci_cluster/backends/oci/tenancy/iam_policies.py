@@ -151,7 +151,7 @@ class Access:
         return replace(_member("dynamic-group", names, self.dynamic_groups, ids), values=values)
 
     def _in_own_domain(self, group: str, found: Answer) -> dict[str, str]:
-        """Return the OCID of a *group* of a domain, if that tells it, by the name to compare."""
+        """Return the OCID of a domain's *group*, if told, by its name to compare."""
         ocid = getattr(found.value, "ocid", None) if "/" in group else None
         return {name: str(ocid) for name in names_of([group]) if ocid}
 
@@ -233,7 +233,7 @@ class Caller:
 
 
 def _member(kind: str, names: frozenset[str], seen: Answer, of_domain: Mapping[str, str] | None = None) -> Caller:
-    """Return who is in the groups *names*; *seen* are those of the domain Default, OCIDs *of_domain* another's."""
+    """Return who is in groups; *seen* are those of Default, OCIDs *of_domain* others."""
     ids = {**{group_name(one.name): str(one.id) for one in seen.value or []}, **(of_domain or {})}
     is_seen = seen.is_given and all(name in ids for name in names if "/" in name)
     return Caller(kind, names, frozenset(ids[name] for name in names if name in ids), is_seen=is_seen)
