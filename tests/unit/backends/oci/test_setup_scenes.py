@@ -373,6 +373,16 @@ def wrong_rule(stand_in: StandIn) -> None:
     stand_in.identity._read(stand_in.identity.dynamic_groups, group)
 
 
+def named_elsewhere(stand_in: StandIn) -> None:
+    """Have policies name groups of an identity domain, which no setting does."""
+    domains = stand_in.identity.domains
+    domains.add(stand_in.root, "Ours")
+    domains.groups.add(domain="Ours", displayName="data-scientists")
+    domains.dynamic_groups.add(domain="Ours", displayName="cluster-runs", matchingRule=matching_rule(stand_in.jobs))
+    named = {"group": "data-scientists", "dynamic-group": "cluster-runs"}
+    stand_in.allow(*(f"allow {kind} 'Ours'/'{name}' to read buckets in tenancy" for kind, name in named.items()))
+
+
 REFUSED: dict[str, tuple[Scene, str]] = {
     "nobody in particular": (
         without("allow group staff to inspect compartments in tenancy"),
@@ -404,6 +414,14 @@ REFUSED: dict[str, tuple[Scene, str]] = {
     "a domain whose group has other runs": (
         domain(has_nodes=True, rule="all {resource.type = 'x'}"),
         "another matching rule",
+    ),
+    "policies name the dynamic group of a domain": (
+        named_elsewhere,
+        "dynamic group cluster-runs: there is none in the domain Default, and policies name ours/cluster-runs: set",
+    ),
+    "policies name the group of a domain": (
+        named_elsewhere,
+        "group data-scientists: there is none in the domain Default, and policies name ours/data-scientists: set",
     ),
     "another namespace": (given(WORK_DIR="oci://clusters@theirs/team-a/work"), "in the namespace theirs"),
 }
