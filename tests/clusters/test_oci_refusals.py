@@ -154,7 +154,7 @@ def test_session_that_has_expired_is_told_from_other_refusals(cloud: Cloud) -> N
     cloud.service.control({"expire_tokens": "session"})
     launch = cloud.launch_plain(1, "", **environ)
     assert wait(launch) == 77
-    assert "oci session refresh" in launch.err
+    assert "oci session authenticate" in launch.err
 
 
 def test_setting_that_is_missing_stops_before_any_request(cloud: Cloud) -> None:

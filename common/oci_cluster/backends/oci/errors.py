@@ -123,9 +123,13 @@ def _policy_advice(status: int, code: str, operation: str) -> str:
 
 # Source: OCI's documentation of requests: the clocks of client and service may differ by five minutes.
 _CLOCKS_DIFFER_S = 300
+# Neither is asked of OCI by what it does not know: a request by a deleted key, or a refresh of a session that is over.
 _RENEW = {
-    "api_key": "oci iam user api-key upload --user-id <OCID of your user> --key-file <public half of the key>",
-    "security_token": "oci session refresh",
+    "api_key": (
+        "in the Console (your profile, API keys) add the public half of the key, or have an administrator run: oci iam"
+        " user api-key upload --user-id <OCID of your user> --key-file <public half of the key>"
+    ),
+    "security_token": "oci session authenticate --region <region> --profile-name <OCI_CLI_PROFILE>",
 }
 
 

@@ -93,7 +93,8 @@ class Found:
 
     Identity can be changed in *home_region* alone. *has_runs*: the Job Runs match *nodes_rule*. No policy allows what
     is *lacking*; *unsure* is there, and another statement may deny it. *lifecycle* is None without such a policy.
-    *expiring* says which objects of today our rule, which lacks, would delete.
+    *expiring* says which objects of today our rule, which lacks, would delete. *elsewhere*: by kind, a group of an
+    identity domain that policies name, if one of that name is not in the domain Default.
     """
 
     tenancy: str
@@ -115,6 +116,7 @@ class Found:
     log_group: str = ""
     log: str = ""
     subnet: Subnet | None = None
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,10 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
         log_group=log_group,
         log=log,
         subnet=subnet,
+        elsewhere={
+            "group": access.elsewhere("group", needed.people),
+            "dynamic-group": access.elsewhere("dynamic-group", needed.nodes),
+        },
     )
 
 
@@ -282,10 +288,17 @@ def _people(needed: Needed, found: Found) -> Iterator[Step]:
     item = f"group {needed.people}"
     if found.has_people is False and "/" in needed.people:
         yield Step(item, problem=f"{item} is not in that identity domain: make it there, in the Console")
+    elif found.has_people is False and (other := found.elsewhere.get("group")):
+        yield Step(item, problem=_elsewhere(item, other, "PEOPLE_GROUP"))
     elif found.has_people is False:
         lines = ("nobody is in it yet: oci iam group add-user",)
         make = cli("iam group create", name=needed.people, description="Launch clusters", region=found.home_region)
         yield Step(item, lines, make, needs=f"manage groups in {at(found.tenancy)}")
+
+
+def _elsewhere(item: str, other: str, setting: str) -> str:
+    found = f"{item}: there is none in the domain Default, and policies name {other}"
+    return f"{found}: set {setting} to that, or to a name that is free"
 
 
 def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
@@ -293,6 +306,8 @@ def _nodes(needed: Needed, found: Found) -> Iterator[Step]:
     if found.nodes_rule == "" and "/" in needed.nodes:
         problem = f"{item} is not in that identity domain: make it there, in the Console, with the rule {rule}"
         yield Step(item, (rule,), problem=problem)
+    elif found.nodes_rule == "" and (other := found.elsewhere.get("dynamic-group")):
+        yield Step(item, (rule,), problem=_elsewhere(item, other, "NODES_GROUP"))
     elif found.nodes_rule == "":
         what = {"name": needed.nodes, "description": "Job Runs of clusters", "matching_rule": rule}
         make = cli("iam dynamic-group create", **what, region=found.home_region)
@@ -447,6 +462,7 @@ class Setup:
         self._tenancy = Tenancy(service, given, patience_s=PATIENCE_S)
         needed = needed_of(given, frameworks, given.get("OCI_CLI_REGION") or service.region)
         self.needed = replace(needed, log=_LOG if needed.logs and needed.makes_logs else "", makes_logs=False)
+        self._placed = self.needed  # where the last look has found things
         self.ports = {name: ports_of(root, name, given) for name in frameworks}
 
     def rules(self, cidr: str) -> Rules:
@@ -457,13 +473,13 @@ class Setup:
         """Return what is needed, what there is, and what is missing."""
         self._tenancy = Tenancy(self._service, self._given, patience_s=PATIENCE_S)
         try:
-            needed, found = look(self._tenancy, self.needed)
+            self._placed, found = look(self._tenancy, self.needed)
         except ClusterError as error:
             if error.exit_code != ExitCode.NOT_PERMITTED:
                 raise
             raise NotPermittedError(f"{error.reason}; {_ADMINISTRATOR}") from error
         rules = self.rules(",".join(found.subnet.blocks)) if found.subnet else ([], [])
-        return needed, found, steps_of(needed, found, rules)
+        return self._placed, found, steps_of(self._placed, found, rules)
 
     def apply(self, steps: Sequence[Step], say: Say) -> None:
         """Have oci-cli make *steps*, if it can make all; wait until they are seen."""
@@ -505,7 +521,7 @@ class Setup:
         """Refuse what cannot all be made, before anything is."""
         if problems := [step.problem for step in steps if step.problem]:
             raise SettingsError("; ".join(problems))
-        access = Access(self._tenancy, self.needed)
+        access = Access(self._tenancy, self._placed)
         if lacking := {step.needs: None for step in steps if access.may_caller(step.needs) is False}:
             groups = ", ".join(sorted(access.groups_of_caller))
             msg = f"no policy allows your groups, {groups}, to {' or to '.join(lacking)}; nothing was made"

@@ -87,6 +87,7 @@ OF_CHECK = {
     "list_projects": [],
     "get_log": item(display_name="log", is_enabled=True, log_type="CUSTOM"),
     "list_log_groups": [],
+    "list_logs": [],
     "get_dhcp_options": item(options=[core.DhcpDnsOption(type="DomainNameServer", server_type="VcnLocalPlusInternet")]),
 }
 

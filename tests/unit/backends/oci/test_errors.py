@@ -84,12 +84,16 @@ def test_an_identity_that_was_taken_before_has_another_trouble(service: Service)
 @pytest.mark.parametrize(
     ("auth", "behind_s", "step"),
     [
-        ("", 0, "oci iam user api-key upload --user-id <OCID of your user> --key-file <public half of the key>"),
-        ("security_token", 0, "oci session refresh"),
+        ("", 0, "or have an administrator run: oci iam user api-key upload --user-id <OCID of your user> --key-file"),
+        ("security_token", 0, "; oci session authenticate --region <region> --profile-name <OCI_CLI_PROFILE>"),
         ("instance_principal", 0, "OCI does not know you: check profile"),
         ("", 3600, "s behind OCI's: set it; sudo timedatectl set-ntp true"),
         ("security_token", -400, "s ahead of OCI's: set it; sudo timedatectl set-ntp true"),
-        ("", 240, "oci iam user api-key upload"),  # so much may differ
+        (
+            "",
+            240,
+            "; in the Console (your profile, API keys) add the public half of the key, or have",
+        ),  # so much may differ
     ],
 )
 def test_who_is_not_known_is_told_what_renews_that(service: Service, auth: str, behind_s: float, step: str) -> None:

@@ -226,7 +226,7 @@ def test_groups_of_a_domain_are_found_there() -> None:
     answers.by_name |= {"list_groups": of, "list_dynamic_resource_groups": of}
     found = find(answers, PEOPLE_GROUP="d/p", NODES_GROUP="d/n")
     assert (found.has_people, found.nodes_rule) == (False, "rule")
-    assert {query["attributes"] for query in asked} == {"displayName", "displayName,matchingRule"}
+    assert {query["attributes"] for query in asked} == {"displayName,ocid", "displayName,ocid,matchingRule"}
 
 
 def test_the_tenancy_is_found_without_a_configuration() -> None:

@@ -26,6 +26,7 @@ pytestmark = pytest.mark.slow  # a scene takes a second of CPU
 Scene = Callable[[StandIn], Any]
 #: Commands of oci-cli on an empty tenancy.
 STEPS = 10
+READ = "allow group staff to read all-resources in tenancy"
 
 
 class Killed(Exception):  # noqa: N818 - what is to happen
@@ -168,6 +169,35 @@ def two_blocks(stand_in: StandIn) -> None:
     stand_in.tenancy.subnets.touch(subnet, ipv4CidrBlocks=["10.0.0.0/20", "10.1.0.0/20"])
 
 
+def without(*statements: str) -> Scene:
+    """Have an administrator who may do no more than these."""
+
+    def scene(stand_in: StandIn) -> None:
+        identity = stand_in.identity
+        (group,) = identity.groups.all()
+        identity.groups.touch(group, name="staff")
+        (policy,) = identity.policies.all()
+        said = [one.format(**vars(stand_in)) for one in statements]
+        identity.policies.touch(policy, statements=said)
+        identity._read(identity.policies, policy)
+
+    return scene
+
+
+def delegated(stand_in: StandIn) -> None:
+    """Have an administrator whose rights in a compartment are in a policy of that compartment."""
+    stand_in.service.objects.add_bucket("clusters", stand_in.other, stand_in.identity.user)
+    inside = "allow group staff to manage all-resources in compartment id"
+    identity = ("groups", "dynamic-groups", "policies")
+    without(
+        READ,
+        *(f"allow group staff to manage {of} in tenancy" for of in identity),
+        *(f"{inside} {{{of}}}" for of in ("jobs", "images")),
+    )(stand_in)
+    for place in (stand_in.network, stand_in.other):
+        stand_in.allow(f"{inside} {place}", name="staff", compartmentId=place)
+
+
 SCENES: dict[str, Scene] = {
     "empty": lambda _: None,
     **{f"killed before command {at}": killed(at, is_done=False) for at in (2, 6)},
@@ -178,6 +208,7 @@ SCENES: dict[str, Scene] = {
     "a policy of somebody with a date": a_dated_policy,
     "things elsewhere": things_elsewhere,
     "a security list that is not attached": a_list_of_ours,
+    "the administrator's policies stand where things are": delegated,
     "in root": in_root,
     "not in the home region": elsewhere,
     "domains": domain(has_nodes=True),
@@ -326,21 +357,6 @@ def may(stand_in: StandIn, who: Principal, permission: str, where: str, about: d
 # --- What ends with one line before anything is made
 
 
-def without(*statements: str) -> Scene:
-    """Have an administrator who may do no more than these."""
-
-    def scene(stand_in: StandIn) -> None:
-        identity = stand_in.identity
-        (group,) = identity.groups.all()
-        identity.groups.touch(group, name="staff")
-        (policy,) = identity.policies.all()
-        said = [one.format(**vars(stand_in)) for one in statements]
-        identity.policies.touch(policy, statements=said)
-        identity._read(identity.policies, policy)
-
-    return scene
-
-
 def five_lists(stand_in: StandIn) -> None:
     (vcn,), (subnet,) = stand_in.tenancy.vcns.all(), stand_in.tenancy.subnets.all()
     about = {"compartmentId": stand_in.network, "vcnId": vcn["id"], "lifecycleState": "AVAILABLE"}
@@ -357,7 +373,16 @@ def wrong_rule(stand_in: StandIn) -> None:
     stand_in.identity._read(stand_in.identity.dynamic_groups, group)
 
 
-READ = "allow group staff to read all-resources in tenancy"
+def named_elsewhere(stand_in: StandIn) -> None:
+    """Have policies name groups of an identity domain, which no setting does."""
+    domains = stand_in.identity.domains
+    domains.add(stand_in.root, "Ours")
+    domains.groups.add(domain="Ours", displayName="data-scientists")
+    domains.dynamic_groups.add(domain="Ours", displayName="cluster-runs", matchingRule=matching_rule(stand_in.jobs))
+    named = {"group": "data-scientists", "dynamic-group": "cluster-runs"}
+    stand_in.allow(*(f"allow {kind} 'Ours'/'{name}' to read buckets in tenancy" for kind, name in named.items()))
+
+
 REFUSED: dict[str, tuple[Scene, str]] = {
     "nobody in particular": (
         without("allow group staff to inspect compartments in tenancy"),
@@ -389,6 +414,14 @@ REFUSED: dict[str, tuple[Scene, str]] = {
     "a domain whose group has other runs": (
         domain(has_nodes=True, rule="all {resource.type = 'x'}"),
         "another matching rule",
+    ),
+    "policies name the dynamic group of a domain": (
+        named_elsewhere,
+        "dynamic group cluster-runs: there is none in the domain Default, and policies name ours/cluster-runs: set",
+    ),
+    "policies name the group of a domain": (
+        named_elsewhere,
+        "group data-scientists: there is none in the domain Default, and policies name ours/data-scientists: set",
     ),
     "another namespace": (given(WORK_DIR="oci://clusters@theirs/team-a/work"), "in the namespace theirs"),
 }

@@ -29,7 +29,7 @@ def assumed(checked: Checked, needed: Needed) -> Finding:
     """Return by which groups and policy the tenancy is judged."""
     names = {"PEOPLE_GROUP": needed.people, "NODES_GROUP": needed.nodes, "POLICY_NAME": needed.policy}
     told = ", ".join(f"{name}={text}" for name, text in names.items())
-    usual = [name for name, text in names.items() if checked.given.get(name) != text]
+    usual = [name for name, text in names.items() if not checked.given.get(name)]
     return fine(ASSUMED, f"{told}{'; nobody has set ' + ', '.join(usual) if usual else ''}")
 
 

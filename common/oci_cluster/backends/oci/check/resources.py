@@ -70,7 +70,7 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         yield places.project(project)
     yield from places.bucket()
     if tenancy.places.log_group:
-        yield places.log_group(checked.given.get("LOG_OCID", ""))
+        yield places.log_group(checked.given.get("LOG_OCID", ""), checked.framework)
     if bastion := checked.given.get("BASTION_ID"):
         yield places.bastion(bastion)
     if lacking := lacking_host_key(checked.given, tenancy.service):
@@ -108,6 +108,10 @@ class _Places:
     @property
     def _science(self) -> Any:
         return self.tenancy.client(oci.data_science.DataScienceClient)
+
+    @property
+    def _logging(self) -> Any:
+        return self.tenancy.client(oci.logging.LoggingManagementClient)
 
     def _others(self, what: str, request: Any, **kwargs: Any) -> list[Any]:
         """Return others of a kind that are seen in the Jobs' compartment."""
@@ -288,27 +292,47 @@ class _Places:
         make = f"oci data-science project create --compartment-id {self.tenancy.places.jobs} --display-name clusters"
         return fails(PROJECT, text, into_settings("PROJECT_OCID", make))
 
-    def log_group(self, log: str) -> Finding:
+    def log_group(self, log: str, framework: str) -> Finding:
+        """Return whether the log group is there, with one log for all nodes."""
         ocid = self.tenancy.places.log_group
-        client = self.tenancy.client(oci.logging.LoggingManagementClient)
         answer = self.tenancy.log_group
         if answer.is_given and log:
-            answer = self.tenancy.ask(f"look up LOG_OCID {log}", client.get_log, ocid, log)
+            answer = self.tenancy.ask(f"look up LOG_OCID {log}", self._logging.get_log, ocid, log)
         if answer.is_given:
-            named, is_custom = f"{answer.value.display_name} {log or ocid}", getattr(answer.value, "log_type", "CUSTOM")
-            if log and (not getattr(answer.value, "is_enabled", True) or is_custom != "CUSTOM"):
-                text = f"{named} takes no lines of nodes: it is switched off, or a service's"
-                return fails(LOG_GROUP, text, "LOG_OCID=")
-            return fine(LOG_GROUP, named)
+            return self._log(answer.value, log, framework)
         if not answer.is_refused:
             return unknown(LOG_GROUP, answer.why)
-        others = self._others("log groups", client.list_log_groups)
+        others = self._others("log groups", self._logging.list_log_groups)
         fix = [statement(self.needed, "people", "log-groups"), "# or, as logs are in the bucket, too: LOG_GROUP_OCID="]
         if ocid in {one.id for one in others}:
-            fix = ["LOG_OCID="] if log else fix  # then the service makes a log for each node
+            fix = [self._another_log(log, framework)] if log else fix
         elif others:
             fix = [f"LOG_GROUP_OCID={others[0].id}", *fix[1:]]
         return fails(LOG_GROUP, answer.why, "\n".join(fix))
+
+    def _log(self, found: Any, log: str, framework: str) -> Finding:
+        """Return whether *found*, the log or else its group, takes lines of nodes."""
+        named, group = f"{found.display_name} {log or self.tenancy.places.log_group}", self.tenancy.places.log_group
+        if not log:
+            text = f"{named}: without LOG_OCID each launch makes a log for each node, which you or nodes may have to be"
+            return advice(LOG_GROUP, f"{text} allowed to (manage log-groups)", self._another_log(log, framework))
+        if getattr(found, "log_type", "CUSTOM") != "CUSTOM":
+            text = f"{named} takes no lines of nodes: it is a service's"
+            return fails(LOG_GROUP, text, self._another_log(log, framework))
+        if not getattr(found, "is_enabled", True):
+            where = {"log_group_id": group, "log_id": log}
+            fix = for_shell(cli("logging log update", **where, is_enabled="true", wait_for_state="SUCCEEDED"))
+            return fails(LOG_GROUP, f"{named} takes no lines of nodes: it is switched off", fix)
+        return fine(LOG_GROUP, named)
+
+    def _another_log(self, log: str, framework: str) -> str:
+        """Return what names a log that takes lines of nodes, or has it made."""
+        asked = {"log_type": "CUSTOM"}
+        logs = self.tenancy.ask_all("list logs", self._logging.list_logs, self.tenancy.places.log_group, **asked)
+        if usable := [one.id for one in logs.value or [] if one.is_enabled]:
+            return f"LOG_OCID={usable[0]}"
+        make = f"# it makes one log for all nodes, and prints LOG_OCID:\n./scripts/setup.sh {framework} --apply"
+        return f"LOG_OCID=\n{make}" if log else make
 
     def bastion(self, ocid: str) -> Finding:
         answer = self.tenancy.bastion

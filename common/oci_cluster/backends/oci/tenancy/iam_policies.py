@@ -121,9 +121,8 @@ class Access:
         if own is None:
             return Answer(refusal=every.refusal or SettingsError(f"no identity domain {domain} is seen"))
         client = tenancy.client(oci.identity_domains.IdentityDomainsClient, own.url)
-        asked = {"filter": f'displayName eq "{name}"', "attributes": "displayName,matchingRule"}
-        if kind == "groups":
-            asked["attributes"] = "displayName"
+        about = "displayName,ocid" if kind == "groups" else "displayName,ocid,matchingRule"
+        asked = {"filter": f'displayName eq "{name}"', "attributes": about}
         answer = tenancy.ask(f"look up {group}", getattr(client, f"list_{kind}"), **asked)
         return replace(answer, value=next(iter(answer.value.resources or []), None)) if answer.is_given else answer
 
@@ -142,12 +141,19 @@ class Access:
             named = names_of([needed.people])
             is_missing = not self._makes_groups and self.people.is_given and not self.people.value
             names = self.groups_of_caller or named if is_missing else named
-            return _member("group", names, self.groups if "/" not in needed.people else Answer([]))
+            seen = Answer([]) if all("/" in name for name in names) else self.groups
+            return _member("group", names, seen, self._in_own_domain(needed.people, self.people))
         matching = [group for group in self.dynamic_groups.value or [] if self.has_runs(group)]
         own = [needed.nodes] if self._makes_groups or "/" in needed.nodes or not matching else []
         values = {f"request.principal.{name}": value for name, value in self._of_run.items()}
         names = names_of([*(group.name for group in matching), *own])
-        return replace(_member("dynamic-group", names, self.dynamic_groups), values=values)
+        ids = self._in_own_domain(needed.nodes, self.nodes)
+        return replace(_member("dynamic-group", names, self.dynamic_groups, ids), values=values)
+
+    def _in_own_domain(self, group: str, found: Answer) -> dict[str, str]:
+        """Return the OCID of a domain's *group*, if told, by its name to compare."""
+        ocid = getattr(found.value, "ocid", None) if "/" in group else None
+        return {name: str(ocid) for name in names_of([group]) if ocid}
 
     def elsewhere(self, kind: str, name: str) -> str:
         """Return ``domain/name`` of a group that statements name; empty if none does."""
@@ -162,6 +168,7 @@ class Access:
         """The policies of each compartment that can be about this launch."""
         tenancy, needed = self.tenancy, self.needed
         targets = [needed.network, needed.images, needed.bucket_in, needed.logs, needed.secrets_in]
+        targets += [*needed.homes.values(), needed.project_in]
         ocids = [tenancy.places.jobs, *(one.partition("compartment id ")[2] for one in targets)]
         every = [tenancy.id, *(up.id for ocid in ocids for up in tenancy.chain(ocid))]
         request = tenancy.identity.list_policies
@@ -225,10 +232,10 @@ class Caller:
     is_seen: bool = True
 
 
-def _member(kind: str, names: frozenset[str], seen: Answer) -> Caller:
-    """Return who is in the groups *names*; *seen* are those of the domain Default."""
-    ids = {group_name(one.name): str(one.id) for one in seen.value or []}
-    is_seen = seen.is_given and not any("/" in name for name in names)
+def _member(kind: str, names: frozenset[str], seen: Answer, of_domain: Mapping[str, str] | None = None) -> Caller:
+    """Return who is in groups; *seen* are those of Default, OCIDs *of_domain* others."""
+    ids = {**{group_name(one.name): str(one.id) for one in seen.value or []}, **(of_domain or {})}
+    is_seen = seen.is_given and all(name in ids for name in names if "/" in name)
     return Caller(kind, names, frozenset(ids[name] for name in names if name in ids), is_seen=is_seen)
 
 

@@ -27,8 +27,8 @@ _IMAGE = re.compile(r"[a-z0-9.-]+(:\d+)?/[a-z0-9_-]+/(?P<part>[a-z0-9._/{}-]+?)(
 # a pattern there.
 _QUOTED = re.compile(r"[^'\"*{}\x00-\x1f]{1,255}")
 # Source: OCI's documentation of groups: "letters, numerals, periods, hyphens, underscores, and plus signs". A domain
-# may have blanks.
-_GROUP = re.compile(r"((?P<domain>[A-Za-z0-9._+ -]{1,100})/)?(?P<name>[A-Za-z0-9._+-]{1,100})")
+# may have blanks. The domain Default goes without saying.
+_GROUP = re.compile(r"(?!.*/.*/)((?i:default)/)?(?P<part>([A-Za-z0-9._+ -]{1,100}/)?[A-Za-z0-9._+-]{1,100})")
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,100}")
 
 

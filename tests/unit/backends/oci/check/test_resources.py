@@ -168,6 +168,8 @@ def test_a_project_that_cannot_be_used(world: World) -> None:
 
 # --- Logs, bastion
 
+LOGS = [item(id="l1", is_enabled=False), item(id="l2", is_enabled=True)]
+
 
 @pytest.mark.parametrize(
     ("answers", "given", "fix"),
@@ -175,10 +177,26 @@ def test_a_project_that_cannot_be_used(world: World) -> None:
         ({"get_log_group": refusal()}, {}, "allow group data-scientists to read log-groups in"),
         ({"get_log_group": refusal(), "list_log_groups": [item(id="l2")]}, {}, "LOG_GROUP_OCID=l2"),
         ({"get_log": refusal()}, {"LOG_OCID": "x"}, "allow group data-scientists to read log-groups in"),
-        ({"get_log": refusal(), "list_log_groups": [item(id=GIVEN["LOG_GROUP_OCID"])]}, {"LOG_OCID": "x"}, "LOG_OCID="),
+        (
+            {"get_log": refusal(), "list_log_groups": [item(id=GIVEN["LOG_GROUP_OCID"])]},
+            {"LOG_OCID": "x"},
+            "LOG_OCID=\n# it makes one log for all nodes, and prints LOG_OCID:\n./scripts/setup.sh dask --apply",
+        ),
+        (
+            {"get_log": item(display_name="l", is_enabled=True, log_type="SERVICE"), "list_logs": LOGS},
+            {"LOG_OCID": "x"},
+            "LOG_OCID=l2",
+        ),
+        (
+            {"get_log": item(display_name="l", is_enabled=False, log_type="CUSTOM"), "list_logs": LOGS},
+            {"LOG_OCID": "x"},
+            f"oci logging log update --log-group-id {GIVEN['LOG_GROUP_OCID']} --log-id x --is-enabled true",
+        ),
     ],
 )
-def test_logs_that_are_not_there(world: World, answers: dict[str, Any], given: dict[str, str], fix: str) -> None:
+def test_logs_that_are_not_there_or_take_no_lines(
+    world: World, answers: dict[str, Any], given: dict[str, str], fix: str
+) -> None:
     world.by_name |= answers
     found = world.find(resources, **given)
     assert fails(found) == ["log group"]
@@ -187,6 +205,23 @@ def test_logs_that_are_not_there(world: World, answers: dict[str, Any], given: d
 
 def test_a_log_that_is_there(world: World) -> None:
     assert world.find(resources, LOG_OCID="x")["log group"].text == "log x"
+
+
+@pytest.mark.parametrize(
+    ("logs", "fix"),
+    [
+        ([], "# it makes one log for all nodes, and prints LOG_OCID:\n./scripts/setup.sh dask --apply"),
+        ([item(id="l1", is_enabled=False)], "# it makes one log for all nodes"),
+        (LOGS, "LOG_OCID=l2"),
+    ],
+)
+def test_without_a_log_of_all_nodes_one_is_advised(world: World, logs: list[Any], fix: str) -> None:
+    """Else a launch makes one for each node, and OCI may make it by the right of whoever launches."""
+    world.by_name["list_logs"] = logs
+    found = world.find(resources, LOG_OCID="")["log group"]
+    assert found.verdict is Verdict.ADVICE
+    assert found.text.startswith(f"logs {GIVEN['LOG_GROUP_OCID']}: without LOG_OCID each launch makes a log for each")
+    assert found.fix.startswith(fix)
 
 
 @pytest.mark.parametrize(

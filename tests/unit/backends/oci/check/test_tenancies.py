@@ -133,6 +133,16 @@ def policy_in(compartment: str) -> Change:
     return change
 
 
+def policy_also_in(compartment: str, *more: str) -> Change:
+    """Have a policy in *compartment* say *more*."""
+
+    def change(world: World) -> None:
+        usual, own = world.by_name["list_policies"], [item(statements=list(more))]
+        world.by_name["list_policies"] = lambda home: own if home == compartment else usual(home)
+
+    return change
+
+
 def tag(name: str, *, is_required: bool = True) -> Any:
     return item(tag_namespace_id="n", tag_definition_name=name, is_required=is_required)
 
@@ -141,6 +151,20 @@ def rule(text: str) -> Change:
     return lambda world: setattr(world.group, "matching_rule", text)
 
 
+def domain(world: World) -> None:
+    """Have the groups in an identity domain, and statements that name these by OCID."""
+    people, runs = item(ocid="gd"), item(ocid="dd", matching_rule=world.group.matching_rule)
+    every(statements(PEOPLE, "group id gd"), statements(NODES, "dynamic-group id dd"))(world)
+    world.by_name["list_domains"] = [item(display_name="Ours", url="https://ours")]
+    world.by_name["list_groups"] = lambda *home: [item(id="a", name="Administrators")] if home else listed(people)
+    world.by_name |= {"list_dynamic_groups": [], "list_dynamic_resource_groups": listed(runs)}
+
+
+def listed(one: Any) -> Any:
+    return item(resources=[one])
+
+
+OURS = {"PEOPLE_GROUP": "Ours/data-scientists", "NODES_GROUP": "Ours/cluster-runs"}
 RUNS = f"resource.compartment.id = '{JOBS}'"
 TWO = {"cidr_block": "10.0.0.0/24", "ipv4_cidr_blocks": ["10.0.0.0/24", "10.0.1.0/24"]}
 BOTH = {"SUBNET_CIDR": "10.0.0.0/24,10.0.1.0/24"}
@@ -150,6 +174,11 @@ SERVICES = "all-iad-services-in-oracle-services-network"
 RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
     "as setup.sh makes it": (lambda _: None, {}),
     "groups by OCID": (every(statements(PEOPLE, "group id g"), statements(NODES, "dynamic-group id d")), {}),
+    "groups of a domain by OCID": (domain, OURS),
+    "groups by OCID, with their domain Default": (
+        every(statements(PEOPLE, "group id g"), statements(NODES, "dynamic-group id d")),
+        {"PEOPLE_GROUP": "Default/data-scientists", "NODES_GROUP": "default/cluster-runs"},
+    ),
     "several groups by OCID": (statements(PEOPLE, "group id x, id g"), {}),
     "any-group": (statements(PEOPLE, "any-group"), {}),
     "any-group for nodes": (statements(NODES, "any-group"), {}),
@@ -213,6 +242,13 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
         every(repository(OTHER), also(f"allow any-group to manage repos in compartment id {OTHER}")),
         {"IMAGES_COMPARTMENT_OCID": OTHER},
     ),
+    "a repository elsewhere, with the policy there": (
+        every(
+            repository(OTHER),
+            policy_also_in(OTHER, f"allow any-group to manage repos in compartment id {OTHER}"),
+        ),
+        {},
+    ),
     "another repository's name begins alike": (
         answers(
             list_container_repositories=[
@@ -228,10 +264,6 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
             also(f"allow any-group to manage logging-family in compartment id {OTHER}"),
         ),
         {},
-    ),
-    "a log for each node": (
-        also(f"allow {NODES} to manage log-groups in compartment id {JOBS}"),
-        {"LOG_OCID": ""},
     ),
     "a bucket elsewhere": (
         every(
@@ -257,6 +289,13 @@ RIGHT: dict[str, tuple[Change, dict[str, str]]] = {
         every(
             answers(get_project=item(display_name="p", compartment_id=OTHER)),
             also(f"allow {PEOPLE} to read data-science-projects in compartment id {OTHER}"),
+        ),
+        {},
+    ),
+    "a project elsewhere, with the policy there": (
+        every(
+            answers(get_project=item(display_name="p", compartment_id=OTHER)),
+            policy_also_in(OTHER, f"allow {PEOPLE} to read data-science-projects in compartment id {OTHER}"),
         ),
         {},
     ),
@@ -378,6 +417,7 @@ def _be_known(world: World, _: Callable[[str], str]) -> None:
     world.by_name["get_namespace"] = "ns"
 
 
+LOG = item(display_name="nodes", is_enabled=True, log_type="CUSTOM")
 COMMANDS: dict[str, Callable[[World, Callable[[str], str]], Any]] = {
     "iam group add-user": _add_to_group,
     "iam dynamic-group update": lambda world, option: setattr(world.group, "matching_rule", option("matching-rule")),
@@ -391,8 +431,12 @@ COMMANDS: dict[str, Callable[[World, Callable[[str], str]], Any]] = {
         get_project=item(display_name="clusters", compartment_id=JOBS)
     ),
     "oci iam user api-key upload": _be_known,
-    "oci session refresh": _be_known,
+    "oci session authenticate": _be_known,
     "sudo timedatectl set-ntp true": _be_known,
+    "oci logging log update": lambda world, _: world.by_name.update(get_log=LOG),
+    "./scripts/setup.sh dask --apply": lambda world, _: world.by_name.update(
+        list_logs=[item(**vars(LOG), id=MADE)], get_log=LOG
+    ),
 }
 
 
@@ -622,6 +666,12 @@ FAULTS: dict[str, tuple[Change, dict[str, str], str, bool]] = {
     "a log that is in another group": (
         answers(get_log=refusal(), list_log_groups=[item(id=GIVEN["LOG_GROUP_OCID"])]),
         {"LOG_OCID": "ocid1.log.oc1.iad.l"},
+        "log group",
+        True,
+    ),
+    "a log for each node": (
+        also(f"allow {NODES} to manage log-groups in compartment id {JOBS}"),
+        {"LOG_OCID": ""},
         "log group",
         True,
     ),
