@@ -115,8 +115,9 @@ class Uploads:
         while (code := self._children.code(pid)) is None:
             self._loop.wait(1.0)
             # What moves is not cut short: how long a node may take to end is for the place to say where it runs.
-            if not self._loop.must_end or self._children.moved(pid) != moved:
-                moved, moved_at = self._children.moved(pid), self._loop.clock()
+            before, moved = moved, self._children.moved(pid)
+            if not self._loop.must_end or moved != before:
+                moved_at = self._loop.clock()
             elif (still_s := self._loop.clock() - moved_at) >= self._patience_s:
                 self._children.end(pid, _END_S, wait=self._loop.wait, clock=self._loop.clock)
                 return f"storage has taken nothing for {still_s:.0f} s, and this node has to end"
