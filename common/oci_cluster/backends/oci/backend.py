@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from oci_cluster.backends.agentless_image import ReportedMains
 from oci_cluster.backends.archive import write_plan
 from oci_cluster.backends.base import Backend, IsStopped, LogCopy, PortForward, check_of_image, sleeper
-from oci_cluster.backends.code import remove_code
+from oci_cluster.backends.code import digest_of, remove_code
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.jobs import dry_run, requests, states
 from oci_cluster.backends.oci.jobs.client import Jobs
@@ -325,8 +325,12 @@ class OciBackend(Backend):
         if cluster_dir.is_of_launch():
             remove_code(plan, lambda digest: states.users_of_code(self._jobs.listed(), digest, cluster.handle), say)
             cluster_dir.remove_all()
-        elif cluster_dir.listing():
-            say(f"files in {printable(plan.url)} stay: no file there is signed with the key of {cluster.name}")
+            return
+        left = [plan.url] if cluster_dir.listing() else []
+        left += [plan.environment["CODE_URI"].partition("#")[0]] if digest_of(plan) else []
+        if left:
+            why = f"no file of the cluster is signed with the key of {cluster.name}"
+            say(f"files stay in {printable(' and '.join(left))}: {why}")
 
     def _remove_launched(self, cluster: Cluster, say: Say) -> None:
         if cluster.launch_id in self._launched:

@@ -291,7 +291,19 @@ def test_files_that_a_made_up_job_names_stay(launcher: Launcher) -> None:
     assert theirs.read_bytes("outputs/model", 0) == b"x"
     assert theirs.read("launched.json") is not None
     assert code.sizes("")
-    assert any(f"files in {plan.url} stay" in said for said in launcher.said)
+    places = f"{plan.url} and {environment['CODE_URI'].partition('#')[0]}"
+    assert [said for said in launcher.said if f"files stay in {places}: no file of the cluster" in said]
+    assert launcher.science.jobs == {}
+
+
+def test_code_of_a_cluster_that_has_no_file_yet_stays_and_is_told(launcher: Launcher) -> None:
+    """One that a dry run's script has made, for one: nothing there is signed before main begins."""
+    cluster = launcher.launch()
+    plan = launcher.backend.load(cluster)
+    ClusterDir(plan.url, cluster.launch_id, plan.launch_key).remove_all()
+    launcher.another().remove(cluster, launcher.said.append)
+    place = plan.environment["CODE_URI"].partition("#")[0]
+    assert [said for said in launcher.said if f"files stay in {place}: no file of the cluster" in said]
     assert launcher.science.jobs == {}
 
 
