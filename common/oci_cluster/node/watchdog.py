@@ -1,12 +1,13 @@
 """Ends a node whose agent hangs in a call to storage.
 
-The agent asks storage in its only thread. Once it is to end, an alarm checks whether that thread still comes to its
-waits. If it has not for as long as an end may take, the process exits at once, and its children end with it.
+The agent asks storage in its only thread. Outside its waits an alarm ticks: once the node is to end, and that thread has
+not come to a wait for as long as an end may take, the process exits at once, and its children end with it.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import signal
 import time
@@ -21,6 +22,9 @@ log = logging.getLogger(__name__)
 REMOTE_S = 30.0
 # A machine may be busy.
 _LEAST_S = 5.0
+# A tick also ends what a signal has missed: Python calls no handler while a system call goes on that began just after
+# the signal came.
+_TICK_S = 1.0
 
 
 class NodeSignals(Signals):
@@ -29,32 +33,29 @@ class NodeSignals(Signals):
     def __init__(self, *, ttl_s: float, limit_s: float, end: Callable[[int], object] = os._exit) -> None:
         """Take over the handlers; *end* this process after *limit_s* of hanging."""
         self._limit_s, self._end = max(limit_s, _LEAST_S), end
-        self._code = ExitCode.OK
-        self._is_waiting, self._moved_at = False, time.monotonic()
+        self._code = ExitCode.TIMED_OUT
+        self._moved_at = time.monotonic()
+        self._is_to_end_at = self._moved_at + ttl_s if ttl_s else math.inf
         super().__init__()
         signal.signal(signal.SIGALRM, self._look)
-        if ttl_s:
-            signal.setitimer(signal.ITIMER_REAL, ttl_s + self._limit_s)
+        signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
 
     def wait(self, seconds: float) -> None:
         """Sleep *seconds*, less if a signal comes."""
-        self._is_waiting = True
+        signal.setitimer(signal.ITIMER_REAL, 0)
         try:
             super().wait(seconds)
         finally:
-            self._is_waiting, self._moved_at = False, time.monotonic()
+            self._moved_at = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
 
     def _note(self, number: int, frame: object) -> None:
         super()._note(number, frame)
         self._code = ExitCode.STOPPED
-        self._moved_at = time.monotonic()
-        signal.setitimer(signal.ITIMER_REAL, self._limit_s)
+        self._is_to_end_at = min(self._is_to_end_at, time.monotonic())
 
     def _look(self, _number: int, _frame: object) -> None:
-        held_up_s = 0.0 if self._is_waiting else time.monotonic() - self._moved_at
-        if held_up_s < self._limit_s:
-            signal.setitimer(signal.ITIMER_REAL, self._limit_s - held_up_s)
-            return
-        code = self._code or ExitCode.TIMED_OUT
-        log.error("ending with %d: storage has held up this node's end for %.0f s", code, held_up_s)
-        self._end(code)
+        held_up_s = time.monotonic() - max(self._moved_at, self._is_to_end_at)
+        if held_up_s >= self._limit_s:
+            log.error("ending with %d: storage has held up this node's end for %.0f s", self._code, held_up_s)
+            self._end(self._code)

@@ -16,6 +16,7 @@ import pytest
 from harness import wait_until
 
 from oci_cluster.node.watchdog import REMOTE_S, NodeSignals
+from oci_cluster.system.process import Signals
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="children of an agent that is gone end on Linux alone")
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[3]
 GRACE_S, TTL_S = 5, 8
 # Arguments: the folder with the framework, and a file: when it is there, no call returns.
 AGENT = """
-import os, sys
+import os, signal, sys, threading, time
 from pathlib import Path
 from oci_cluster.node import agent, outputs, start
 from oci_cluster.contract.settings.node import read_settings
@@ -32,6 +33,10 @@ from oci_cluster.system.files import LocalFiles
 def held_up(call):
     def held_up_call(*arguments, **options):
         while os.path.exists(sys.argv[2]):
+            if os.environ.get("INTERRUPTS_NO_CALL"):
+                # As where TERM comes just before the call: Python has noted it, and the call is not interrupted.
+                threading.Thread(target=time.sleep, args=[1000], daemon=True).start()
+                signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
             open(sys.argv[2], "rb").read()  # a pipe, to which nobody writes
         return call(*arguments, **options)
     return held_up_call
@@ -116,9 +121,10 @@ def _opened(path: Path) -> int | None:
 
 
 @pytest.mark.slow
-def test_term_ends_a_node_that_its_storage_holds_up(start: Start, tmp_path: Path) -> None:
+@pytest.mark.parametrize("told", [{}, {"INTERRUPTS_NO_CALL": "1"}], ids=["in the call", "just before it"])
+def test_term_ends_a_node_that_its_storage_holds_up(start: Start, tmp_path: Path, told: dict[str, str]) -> None:
     """Within its grace; with its script, and a word of why."""
-    agent = start()
+    agent = start(**told)
     hold_up(tmp_path)
     began = time.monotonic()
     agent.send_signal(signal.SIGTERM)
@@ -156,18 +162,25 @@ def test_an_upload_without_an_end_holds_up_no_node_that_has_to_end(
     assert "held up" not in printed
 
 
-def test_a_wait_is_no_call_that_does_not_return() -> None:
-    """However long; and what has come to a wait a moment ago goes on."""
+def test_a_wait_is_no_call_that_does_not_return(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long: no alarm comes in it; and what has come to a wait a moment ago goes on."""
     ends: list[int] = []
     signals = NodeSignals(ttl_s=0, limit_s=5, end=ends.append)
+    in_wait: list[tuple[float, float]] = []
+    monkeypatch.setattr(Signals, "wait", lambda *_: in_wait.append(signal.getitimer(signal.ITIMER_REAL)))
     try:
-        signals._is_waiting = True
+        signals._note(signal.SIGTERM, None)
+        assert signal.getitimer(signal.ITIMER_REAL)[1] > 0
+        signals._is_to_end_at -= 100
         signals._moved_at -= 100
+        signals.wait(1000)
+        assert in_wait == [(0, 0)]
+        assert signal.getitimer(signal.ITIMER_REAL)[1] > 0
         signals._look(signal.SIGALRM, None)
         assert ends == []
-        signals._is_waiting = False
+        signals._moved_at -= 100
         signals._look(signal.SIGALRM, None)
-        assert ends == [75]
+        assert ends == [143]
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM, signal.SIGCHLD, signal.SIGUSR1):
