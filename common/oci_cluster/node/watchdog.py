@@ -1,7 +1,7 @@
 """Ends a node whose agent hangs in a call to storage.
 
-The agent asks storage in its only thread. Outside its waits an alarm ticks: once the node is to end, and that thread has
-not come to a wait for as long as an end may take, the process exits at once, and its children end with it.
+The agent asks storage in its only thread. Outside its waits an alarm ticks: once the node is to end, and that thread
+has not come to a wait for as long as an end may take, the process exits at once, and its children end with it.
 """
 
 from __future__ import annotations

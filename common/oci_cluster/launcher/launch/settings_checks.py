@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
@@ -90,11 +89,16 @@ class SettingChecks:
 
     def nearly_settings(self, names: Collection[str]) -> dict[str, str]:
         """Return *names* that are nearly settings, which are not given themselves."""
+        others = [name for name in names if name not in SETTINGS]
+        if not others:
+            return {}
+        import difflib  # noqa: PLC0415 - where a name is to be compared
+
         rows = [row for row in SETTINGS.values() if self._is_used(row)]
         usable = {name for row in rows for name in (row.name, *row.aliases)} | {*framework_defaults(self.folder)}
         found = {}
-        for name in names:
-            alike = [] if name in SETTINGS else difflib.get_close_matches(name.upper(), usable, 1, _ALIKE)
+        for name in others:
+            alike = difflib.get_close_matches(name.upper(), usable, 1, _ALIKE)
             if alike and alike[0] not in names:
                 found[name] = alike[0]
         return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import configparser
 import contextlib
 import os
 import re
@@ -192,6 +191,8 @@ def pip_settings(environ: Mapping[str, str], *, prefix: Path | None = None) -> d
 
     *prefix* is the Python environment whose own ``pip.conf`` counts; None: that of this program.
     """
+    import configparser  # noqa: PLC0415 - where something is installed
+
     values: dict[str, dict[str, str]] = {section: {} for section in _SECTIONS}
     for path in _files(environ, prefix or Path(sys.prefix)):
         parser = configparser.RawConfigParser()
