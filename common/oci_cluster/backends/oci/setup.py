@@ -37,6 +37,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import (
     Rules,
     SecurityList,
     Subnet,
+    blocks_in,
     missing_rules,
     ports_of,
     rule_line,
@@ -566,13 +567,15 @@ def run(
             raise UsageError(str(error)) from error
     service = Service(service_environ(given))
     setup = Setup(service, given, root, frameworks)
-    places, cidr = places_of(given), given.get("SUBNET_CIDR", "")
+    places, cidr = places_of(given), _cidr(given.get("SUBNET_CIDR", ""))
     if "--print" in options:
         show(for_administrator(setup.needed, places, cidr, setup.rules))
+        say(NEVER_SEEN)
         return 0
     if "--tfvars" in options:
         tenancy = str(service.identity[0].get("tenancy", ""))
         show(variables(setup.needed, places, tenancy, cidr, setup.rules))
+        say(NEVER_SEEN)
         return 0
     needed, found, steps = setup.look()
     show(difference(needed, found, steps))
@@ -590,6 +593,14 @@ def run(
             show(f"{name}={ocid}")
     say(NEVER_SEEN)
     return 0
+
+
+def _cidr(text: str) -> str:
+    """Return the blocks of ``SUBNET_CIDR`` in one form."""
+    try:
+        return ",".join(map(str, blocks_in(text))) if text else ""
+    except ValueError as error:
+        raise SettingsError(f"SUBNET_CIDR={text}: {error}; write the subnet's addresses, as 10.0.1.0/24") from error
 
 
 def _said(text: str) -> str:

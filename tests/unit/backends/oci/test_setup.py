@@ -282,10 +282,19 @@ def test_what_was_made_is_told(verb: Callable[..., Any]) -> None:
 
 
 def test_what_is_needed_is_printed(verb: Callable[..., Any]) -> None:
-    _, (text,), _ = verb([WHOLE], "--print")
+    _, (text,), said = verb([WHOLE], "--print")
+    assert said == [NEVER_SEEN]
     assert [line for line in text.splitlines() if line.startswith("allow ")] == [one.text for one in statements(NEEDED)]
-    _, (variables,), _ = verb([WHOLE], "--tfvars")
+    _, (variables,), said = verb([WHOLE], "--tfvars")
+    assert said == [NEVER_SEEN]
     assert json.loads(variables)["tenancy_ocid"] == TENANCY
+
+
+def test_a_subnets_blocks_are_read_as_a_launch_reads_them(verb: Callable[..., Any]) -> None:
+    _, (variables,), _ = verb([WHOLE], "--tfvars", SUBNET_CIDR="10.0.1.7/24, 10.0.9.0/24")
+    assert json.loads(variables)["subnet_cidr"] == "10.0.1.0/24,10.0.9.0/24"
+    with pytest.raises(SettingsError, match=r"SUBNET_CIDR=fd00::/64: .*; write the subnet's addresses, as 10\.0"):
+        verb([WHOLE], "--print", SUBNET_CIDR="fd00::/64")
 
 
 def test_without_words_all_frameworks_count(verb: Callable[..., Any]) -> None:

@@ -23,6 +23,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import (
     Rules,
     Subnet,
     allows,
+    blocks_in,
     blocks_of,
     missing_rules,
     ports_of,
@@ -165,7 +166,7 @@ class _Network:
         """Return whether ``SUBNET_CIDR`` has the subnet's addresses: a node knows its own by it."""
         own = ",".join(blocks_of(self.subnet))
         try:
-            wider = [*collapse_addresses(map(IPv4Network, given.split(",")))]
+            wider = [*collapse_addresses(blocks_in(given))]
             is_inside = all(any(block.subnet_of(one) for one in wider) for block in self._own)
         except ValueError as error:
             return fails(CIDR, f"SUBNET_CIDR={given}: {error}", f"SUBNET_CIDR={own}")

@@ -8,6 +8,7 @@ from ipaddress import IPv4Network, collapse_addresses, ip_network
 from pathlib import Path
 from typing import Any
 
+from oci_cluster.contract.parsers import parse_network
 from oci_cluster.contract.settings.settings_files import framework_defaults, framework_words
 from oci_cluster.errors import SettingsError
 
@@ -48,6 +49,11 @@ class Subnet:
     def rules(self) -> Rules:
         """All rules of ingress and of egress."""
         return [rule for one in self.lists for rule in one.ingress], [rule for one in self.lists for rule in one.egress]
+
+
+def blocks_in(text: str) -> list[IPv4Network]:
+    """Return the blocks of ``SUBNET_CIDR``, as a launch reads it; raise ValueError for what is none."""
+    return [IPv4Network(one) for one in parse_network(text).split(",")]
 
 
 def blocks_of(subnet: Any) -> list[str]:

@@ -103,7 +103,8 @@ def test_a_vcn_that_is_full(world: World) -> None:
         ("10.0.0.0/16", Verdict.FINE),
         ("10.0.0.0/25", Verdict.FAILS),
         ("10.1.0.0/24", Verdict.FAILS),
-        ("10.0.0.1/24", Verdict.FAILS),
+        ("10.0.0.1/24", Verdict.FINE),  # a launch takes it, and the blank
+        ("10.0.0.0/25, 10.0.0.128/25", Verdict.FINE),
         ("nodes", Verdict.FAILS),
     ],
 )
