@@ -28,7 +28,8 @@
 #
 # With CI=true, on Linux, a ring also fails that takes more CPU seconds than tests/budget.txt gives it.
 #
-# The last line of stdout is "N passed, N failed", over all rings, and what was left out. BATS names another bats.
+# The last line of stdout is "N passed, N failed", over all rings, which rings were not run, and what was left out. BATS
+# names another bats.
 # Exit: 0 all passed, 1 a test or a ring failed or the coverage is below the floor, 2 wrong usage.
 set -Eeuo pipefail
 root="$(CDPATH='' cd -P "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)"
@@ -38,7 +39,7 @@ source "${root}/common/lib.sh"
 python="${root}/.venv/bin/python"
 bats="${BATS:-node_modules/bats/bin/bats}"
 jobs="${TEST_JOBS:-}"
-scratch="" summary="" is_green=1 measured="" how=""
+scratch="" summary="" rings_not_run="" is_green=1 measured="" how=""
 total_passed=0 total_failed=0 total_skipped=0
 beside=() # what runs beside the tests, each in a process group of its own
 
@@ -47,6 +48,7 @@ summarize() { summary+="$(printf '%-10s %s' "$1" "$2")"$'\n'; }
 not_run() { # ring, reason
   log "ring '$1' NOT RUN: $2"
   summarize "$1" "NOT RUN: $2"
+  rings_not_run+=" $1"
   [[ "${CI:-}" != true ]] || is_green=0
 }
 
@@ -325,7 +327,9 @@ main() {
   printf '\n%s' "${summary}"
   printf '%d passed, %d failed' "${total_passed}" "${total_failed}"
   [[ ${total_skipped} -eq 0 ]] || printf ', %d skipped' "${total_skipped}"
-  printf ' in %d s%s\n' "${SECONDS}" "${left_out}"
+  printf ' in %d s' "${SECONDS}"
+  [[ -z "${rings_not_run}" ]] || printf '; NOT RUN:%s' "${rings_not_run}"
+  printf '%s\n' "${left_out}"
   ((is_green && total_passed + total_failed > 0))
 }
 main "$@"
