@@ -566,6 +566,8 @@ def run(
         except ValueError as error:
             raise UsageError(str(error)) from error
     service = Service(service_environ(given))
+    if "--print" in options:
+        given = _with_region(given, service)
     setup = Setup(service, given, root, frameworks)
     places, cidr = places_of(given), _cidr(given.get("SUBNET_CIDR", ""))
     if "--print" in options:
@@ -593,6 +595,14 @@ def run(
             show(f"{name}={ocid}")
     say(NEVER_SEEN)
     return 0
+
+
+def _with_region(given: Mapping[str, str], service: Service) -> Mapping[str, str]:
+    """Return *given* with the region, which is all that ``--print`` has to know of the caller."""
+    try:
+        return {**given, "OCI_CLI_REGION": given.get("OCI_CLI_REGION") or service.region}
+    except SettingsError as error:
+        raise SettingsError(f"{error.reason}; or set OCI_CLI_REGION, which is enough for --print") from error
 
 
 def _cidr(text: str) -> str:

@@ -297,6 +297,18 @@ def test_a_subnets_blocks_are_read_as_a_launch_reads_them(verb: Callable[..., An
         verb([WHOLE], "--print", SUBNET_CIDR="fd00::/64")
 
 
+def test_print_needs_a_region_alone(tmp_path: Path) -> None:
+    def printed(**region: str) -> list[str]:
+        shown: list[str] = []
+        given = {**GIVEN, "OCI_CLI_CONFIG_FILE": str(tmp_path / "none"), **region}
+        setup.run(("dask",), {"--print": [""]}, given, PROJECT_ROOT, show=shown.append, say=lambda _: None)
+        return shown
+
+    with pytest.raises(SettingsError, match=r"no identity for OCI: .*; or set OCI_CLI_REGION, which"):
+        printed()
+    assert printed(OCI_CLI_REGION="eu-frankfurt-1")
+
+
 def test_without_words_all_frameworks_count(verb: Callable[..., Any]) -> None:
     _, (text,), _ = verb([WHOLE], "--print", words=())
     assert "# Repositories in" in text
