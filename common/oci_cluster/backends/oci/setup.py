@@ -466,6 +466,11 @@ class Setup:
         self._placed = self.needed  # where the last look has found things
         self.ports = {name: ports_of(root, name, given) for name in frameworks}
 
+    @property
+    def tenancy(self) -> str:
+        """The OCID of the caller's tenancy; empty for who has none in a profile."""
+        return str(self._service.identity[0].get("tenancy", ""))
+
     def rules(self, cidr: str) -> Rules:
         """Return the security rules for nodes in *cidr*, one block or several."""
         return security_rules(cidr.split(","), self.ports)
@@ -569,14 +574,8 @@ def run(
     if "--print" in options:
         given = _with_region(given, service)
     setup = Setup(service, given, root, frameworks)
-    places, cidr = places_of(given), _cidr(given.get("SUBNET_CIDR", ""))
-    if "--print" in options:
-        show(for_administrator(setup.needed, places, cidr, setup.rules))
-        say(NEVER_SEEN)
-        return 0
-    if "--tfvars" in options:
-        tenancy = str(service.identity[0].get("tenancy", ""))
-        show(variables(setup.needed, places, tenancy, cidr, setup.rules))
+    if text := _of_needed(options, setup, given):
+        show(text)
         say(NEVER_SEEN)
         return 0
     needed, found, steps = setup.look()
@@ -595,6 +594,16 @@ def run(
             show(f"{name}={ocid}")
     say(NEVER_SEEN)
     return 0
+
+
+def _of_needed(options: Mapping[str, Sequence[str]], setup: Setup, given: Mapping[str, str]) -> str:
+    """Return what *options* want of all that is needed, without a look; empty for a setup."""
+    places, cidr = places_of(given), _cidr(given.get("SUBNET_CIDR", ""))
+    if "--print" in options:
+        return for_administrator(setup.needed, places, cidr, setup.rules)
+    if "--tfvars" in options:
+        return variables(setup.needed, places, setup.tenancy, cidr, setup.rules)
+    return ""
 
 
 def _with_region(given: Mapping[str, str], service: Service) -> Mapping[str, str]:
