@@ -4,7 +4,7 @@ SHELL := bash
 
 PYTHON ?= python3
 BATS ?= node_modules/bats/bin/bats
-UV ?= uv
+UV ?= .venv/bin/uv
 export PYTHON BATS
 
 python_tools := .venv/.dev-installed

@@ -38,7 +38,7 @@ clusters-size: ## print the layers of the images
 	@./scripts/images.sh size
 
 clusters-lock: ## lock every framework's env.yaml again, with uv; UV=/path/to/uv
-	@bash -Eeuo pipefail -c '. common/lib.sh; exec_cluster lock "$$@"' lock "$(or $(UV),uv)" $(clusters_frameworks)
+	@bash -Eeuo pipefail -c '. common/lib.sh; exec_cluster lock "$$@"' lock "$(UV)" $(clusters_frameworks)
 
 $(clusters_frameworks:%=clusters-build-%): clusters-build-%:
 	@./scripts/images.sh build $* $(clusters_to_push)

@@ -194,7 +194,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "new": (_of_projects("new"), "put the templates into a user's own project; scripts/new.sh tells more"),
     "update": (_of_projects("update"), "bring a project to a newer version of them; scripts/update.sh tells more"),
     "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
-    "lock": (_lock, "UV FOLDER|FILE...: lock their environment files again, with uv"),
+    "lock": (_lock, "UV FOLDER|FILE...: lock their environment files again, with uv; an empty UV: our own"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
     "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),

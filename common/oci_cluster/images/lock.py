@@ -5,20 +5,23 @@ One lock suits all systems and Pythons that the framework has wheels for: uv wri
 
 from __future__ import annotations
 
+import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from oci_cluster.errors import BackendError
 from oci_cluster.system.console import say_to_stderr
+from oci_cluster.system.envs.installer import pip_settings, uv_options
 from oci_cluster.system.envs.package_lists import head, lock_beside, requirements
+from oci_cluster.system.envs.python_env import uv_of
 
 _OLDEST_PYTHON = "3.10"
 
 
-def write_lock(uv: str, path: Path, common: Path) -> None:
-    """Lock a file, or a folder's ``env.yaml`` with *common*'s for its images."""
+def write_lock(uv: str, path: Path, common: Path, environ: Mapping[str, str] = os.environ) -> None:
+    """Lock a file, or a folder's ``env.yaml`` with *common*'s for its images; *uv* gets *environ*."""
     env_file = path / "env.yaml" if path.is_dir() else path
     lists, lock = [requirements(env_file)], lock_beside(env_file)
     if (path / "Dockerfile").exists():
@@ -29,7 +32,7 @@ def write_lock(uv: str, path: Path, common: Path) -> None:
     command += ["-", "--output-file", str(lock)]
     try:
         done = subprocess.run(  # noqa: S603 - an argument list, no shell
-            command, input="\n".join(lists[-1]), capture_output=True, text=True, check=False
+            command, env=dict(environ), input="\n".join(lists[-1]), capture_output=True, text=True, check=False
         )
     except OSError as error:
         raise BackendError(
@@ -41,11 +44,15 @@ def write_lock(uv: str, path: Path, common: Path) -> None:
 
 
 def run(uv: str, names: Sequence[str], root: Path) -> None:
-    """Have *uv* lock those folders and files of *root*."""
+    """Have *uv*, or the launcher's own, lock those folders and files of *root*, with pip's settings."""
     say = say_to_stderr("lock")
+    uv = uv or str(uv_of(root, say))
+    # A lock is for all machines: what lies on this one is no index.
+    told = {name: value for name, value in pip_settings(os.environ).items() if name != "find-links"}
+    environ = {**os.environ, **uv_options(told, say)[1]}
 
     def lock(name: str) -> None:
-        write_lock(uv, root / name, root / "common")
+        write_lock(uv, root / name, root / "common", environ)
         say(f"{name}: locked")
 
     with ThreadPoolExecutor(len(names) or 1) as pool:
