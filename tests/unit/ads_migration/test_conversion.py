@@ -159,6 +159,8 @@ def test_code_that_nodes_fetch(tmp_path: Path, kind: str, lines: str, uri: str) 
     own = {"BACKEND": "oci", "CODE_URI": uri, "ENTRY_POINT": "train.py", "ARGS": '["conf.json"]'}
     assert found.settings == own | ({"SYSTEM_PACKAGES": "git"} if kind == "git" else {})
     assert found.is_whole
+    not_needed = [line.partition(": ")[0].rpartition(".")[2] for line in told(found, Kind.NO_NEED)]
+    assert not_needed[-2:] == ["codeDir", "pythonPath"]
 
 
 def test_an_image_of_adss_last_build_is_known(tmp_path: Path) -> None:

@@ -53,10 +53,11 @@ def test_a_pod_that_does_not_tell_when_it_began_has_its_log_as_it_is(place: Kube
     backend = place.backend
     cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
     place.fake.print("MAIN", "line 8000\n", 40)
+    place.fake.print("MAIN", "a line that has no end", 41)
     copy = backend.logs(cluster, tmp_path, follow=False)
     copy.fetch()
     copy.close()
-    assert (tmp_path / "MAIN.log").read_text() == "line 8000\n"
+    assert (tmp_path / "MAIN.log").read_text() == "line 8000\na line that has no end"
 
 
 def test_words_of_a_kubelet_are_no_log_and_take_the_place_of_none(place: KubernetesPlace) -> None:
