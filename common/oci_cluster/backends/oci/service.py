@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
@@ -42,6 +42,27 @@ _STORAGE_PATIENCE_S = 20.0
 _REPEATED_STATUS = {429, 500, 502, 503, 504}
 # What an outcome is not known of: the request may have been done.
 _NO_ANSWER = (oci.exceptions.RequestException, oci.exceptions.ConnectTimeout, requests.exceptions.RequestException)
+
+
+class _SessionSigner(signers.SecurityTokenSigner):  # type: ignore[misc]
+    """Signs with a session's token, which is renewed in its file: a launcher lives longer."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        super().__init__(self._token(), self._key())
+
+    def _token(self) -> str:
+        return Path(self._config["security_token_file"]).expanduser().read_text().strip()
+
+    def _key(self) -> Any:
+        return oci.signer.load_private_key_from_file(self._config["key_file"], self._config.get("pass_phrase"))
+
+    def do_request_sign(self, request: Any, enforce_content_headers: bool = True) -> Any:  # noqa: FBT001, FBT002 - the SDK's
+        """Sign *request* with the token that is there now."""
+        with suppress(OSError):  # it is being written: OCI says whether the one before is still good
+            if (token := self._token()) and f"ST${token}" != self.api_key:
+                super().__init__(token, self._key())  # oci-cli writes a new session's key first
+        return super().do_request_sign(request, enforce_content_headers)
 
 
 class Service:
@@ -98,9 +119,7 @@ class Service:
             if kind == "api_key":
                 oci.config.validate_config(config)
                 return config, None
-            key = oci.signer.load_private_key_from_file(config["key_file"], config.get("pass_phrase"))
-            token = Path(config["security_token_file"]).expanduser().read_text().strip()
-            return config, signers.SecurityTokenSigner(token, key)
+            return config, _SessionSigner(config)
         # The SDK raises much: files, keys, its own errors, a metadata service that is not there.
         except Exception as error:
             raise SettingsError(
@@ -112,11 +131,6 @@ class Service:
     def region(self) -> str:
         """The region that is asked, such as ``us-ashburn-1``."""
         return str(self.identity[0]["region"])
-
-    def forget_identity(self) -> None:
-        """Read the identity anew at the next request: tokens are renewed in files."""
-        self.__dict__.pop("identity", None)
-        self.clients.clear()
 
     def use_for_storage(self) -> None:
         """Have this process open ``oci://`` URLs with the same identity, and repeat their requests."""
