@@ -28,7 +28,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import blocks_of
 from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
-from oci_cluster.system.text import first_line
+from oci_cluster.system.text import first_line, printable
 
 # Seconds to connect, and between two bytes of an answer.
 _TIMEOUTS_S = (10, 60)
@@ -242,7 +242,8 @@ class Service:
         raise AssertionError  # _pauses never ends
 
     def _refused(self, what: str, error: oci.exceptions.ServiceError, operation: str) -> ServiceError:
-        words = str(error.code), str(error.message), error.request_id
+        # Whoever stands in between answers, too: a proxy with a page of HTML.
+        words = str(error.code), printable(" ".join(str(error.message).split()), 1000), error.request_id
         about = {"operation": operation, "identity": self.identity_kind}
         behind_s = _seconds_behind(error.headers)
         return refused(what, int(error.status), *words, **about, was_known=self._is_known, behind_s=behind_s)

@@ -240,6 +240,17 @@ def test_what_was_made_just_now_may_be_unseen(service: Service, clock: Any, stat
     assert clock.now < 1000 + 25
 
 
+def test_the_page_of_somebody_in_between_is_a_line(service: Service) -> None:
+    """A proxy answers with HTML, as long as it likes, and with what a terminal obeys."""
+    page = "<html>\r\n<h1>Access \x1b[2Jdenied</h1>\n" + "x" * 3000
+    with pytest.raises(ServiceError) as caught:
+        service.call("do it", Answers(refusal(403, "None", page)))
+    said = str(caught.value)
+    assert said.isprintable()
+    assert said.startswith("cannot do it: <html> <h1>Access [2Jdenied</h1> xxx")
+    assert len(said) < 1200
+
+
 @pytest.mark.parametrize("message", ["Tenancy request-rate limit exceeded.", "Rate limit for this user"])
 def test_a_throttled_request_is_no_limit_of_a_shape(service: Service, message: str) -> None:
     """Another shape does not help whoever asks too often."""
