@@ -43,6 +43,13 @@ _REPEATED_STATUS = {429, 500, 502, 503, 504}
 # What an outcome is not known of: the request may have been done.
 _NO_ANSWER = (oci.exceptions.RequestException, oci.exceptions.ConnectTimeout, requests.exceptions.RequestException)
 
+# In what is said where who answers cannot prove to be OCI, which no other try changes.
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_TRUST = (
+    "a proxy that answers in OCI's place has an authority of its own: REQUESTS_CA_BUNDLE=<file of its certificate>;"
+    " else look at this machine's clock"
+)
+
 
 class _SessionSigner(signers.SecurityTokenSigner):  # type: ignore[misc]
     """Signs with a session's token, which is renewed in its file: a launcher lives longer."""
@@ -227,8 +234,11 @@ class Service:
                 is_passing = is_passing or (failure.is_of_the_unseen and self._clock() < not_seen_until)
                 asked_for_s = min(oci_storage.retry_after(error.headers), _LONGEST_PAUSE_S * 3)
             except _NO_ANSWER as error:
-                failure = ServiceError(f"cannot {what}: no answer from OCI in {self.region}: {first_line(error)}")
-                is_passing, asked_for_s = True, 0.0
+                is_passing, asked_for_s = _UNTRUSTED not in str(error), 0.0
+                advice = "" if is_passing else f"; {_TRUST}"
+                failure = ServiceError(
+                    f"cannot {what}: no answer from OCI in {self.region}: {first_line(error)}{advice}"
+                )
             else:
                 self._is_known = True
                 return response

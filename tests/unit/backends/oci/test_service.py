@@ -130,6 +130,15 @@ def test_silence_has_an_end(service: Service) -> None:
     assert (caught.value.status, caught.value.exit_code) == (0, 69)
 
 
+def test_a_certificate_that_is_not_trusted_is_told_at_once(service: Service, clock: Any) -> None:
+    """As of a proxy that looks into all that passes: it is no outage, and has a setting."""
+    said = "OCIConnectionPool(host='x'): (Caused by SSLError('[SSL: CERTIFICATE_VERIFY_FAILED] self-signed'))"
+    with pytest.raises(ServiceError, match=r"CERTIFICATE_VERIFY_FAILED.*; a proxy .* REQUESTS_CA_BUNDLE=") as caught:
+        service.call("list the Jobs", Answers(oci.exceptions.RequestException(said)))
+    assert clock.waits == []
+    assert (caught.value.status, caught.value.exit_code) == (0, 69)
+
+
 def test_what_nobody_foresaw_is_no_answer(service: Service) -> None:
     """A bug is not repeated."""
     request = Answers(TypeError("bug"), 1)
