@@ -66,7 +66,8 @@ class _SessionSigner(signers.SecurityTokenSigner):  # type: ignore[misc]
 
     def do_request_sign(self, request: Any, enforce_content_headers: bool = True) -> Any:  # noqa: FBT001, FBT002 - the SDK's
         """Sign *request* with the token that is there now."""
-        with suppress(OSError):  # it is being written: OCI says whether the one before is still good
+        # Where it is being written, or has a key of no use, OCI says whether the one before is still good.
+        with suppress(OSError, ValueError, oci.exceptions.ClientError):
             if (token := self._token()) and f"ST${token}" != self.api_key:
                 super().__init__(token, self._key())  # oci-cli writes a new session's key first
         return super().do_request_sign(request, enforce_content_headers)

@@ -13,7 +13,13 @@ import oci
 import pytest
 import requests
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, PublicFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from oci.circuit_breaker import NoCircuitBreakerStrategy
 from oci.retry import NoneRetryStrategy
 
@@ -27,9 +33,10 @@ from oci_cluster.system.text import first_line
 # --- Who asks -------------------------------------------------------------------------------------------------------
 
 
-def new_key() -> bytes:
+def new_key(passphrase: bytes = b"") -> bytes:
     made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    return made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    locked = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
+    return made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
 
 
 @pytest.fixture(scope="session")
@@ -125,13 +132,22 @@ def test_a_session_that_was_renewed_signs_what_follows(account: Account) -> None
     assert key != before[1]
 
 
-@pytest.mark.parametrize("spoil", [lambda path: path.write_text(""), lambda path: path.unlink()])
-def test_a_session_whose_token_is_being_written_keeps_the_one_before(
-    account: Account, spoil: Callable[[Path], Any]
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda account: account.token.write_text(""),
+        lambda account: account.token.unlink(),
+        lambda account: account.token.write_bytes(b"\xff"),
+        lambda account: (account.key.write_text("-----BEGIN"), account.token.write_text("NEW")),
+        lambda account: (account.key.write_bytes(new_key(b"secret")), account.token.write_text("NEW")),
+    ],
+)
+def test_a_session_that_is_being_written_or_is_spoiled_keeps_the_one_before(
+    account: Account, spoil: Callable[[Account], Any]
 ) -> None:
     """And OCI says whether that one is still good."""
     signer = account.service(OCI_CLI_AUTH="security_token").identity[1]
-    spoil(account.token)
+    spoil(account)
     assert signed_by(signer)[0] == "ST$TOKEN"
 
 
