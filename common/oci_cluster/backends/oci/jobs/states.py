@@ -142,7 +142,15 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
 
 def is_going(run: Any) -> bool:
     """Return whether *run* has not ended."""
-    return run.lifecycle_state not in ENDED
+    return word_of(run) not in ENDED
+
+
+def word_of(run: Any) -> str:
+    """Return the service's word for the state of *run*; for a new word, a known one."""
+    word = str(run.lifecycle_state)
+    if word in State.__members__:
+        return word
+    return "IN_PROGRESS" if getattr(run, "time_finished", None) is None else "FAILED"
 
 
 def node_of(run: Any) -> str:
@@ -187,9 +195,7 @@ def _age(run: Any) -> tuple[str, str]:
 
 
 def _state_of(name: str, run: Any) -> NodeState:
-    word = str(run.lifecycle_state)
-    # A word that is new in the service is not one of an end.
-    state = State(word) if word in State.__members__ else State.IN_PROGRESS
+    state = State(word_of(run))
     details = printable(run.lifecycle_details or "")
     code: int | None = _CODES.get(state)
     has_started = getattr(run, "time_started", None) is not None
