@@ -196,7 +196,7 @@ def _age(run: Any) -> tuple[str, str]:
 
 def _state_of(name: str, run: Any) -> NodeState:
     state = State(word_of(run))
-    details = printable(run.lifecycle_details or "")
+    details = _details_of(run)
     code: int | None = _CODES.get(state)
     has_started = getattr(run, "time_started", None) is not None
     is_waiting = state is State.ACCEPTED or (state is State.NEEDS_ATTENTION and not has_started)
@@ -220,6 +220,14 @@ def _state_of(name: str, run: Any) -> NodeState:
     )
 
 
+def _details_of(run: Any) -> str:
+    """Return what the service says of *run*, and of its groups that have failed."""
+    groups = getattr(run, "node_group_details_list", None) or []
+    failed = [group for group in groups if group.lifecycle_state == "FAILED"]
+    told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
+    return "; ".join(filter(None, [printable(run.lifecycle_details or ""), *told]))
+
+
 def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeState]:
     """Return the nodes of *plan* that share *run*: their files tell their ends.
 
@@ -227,6 +235,7 @@ def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeSta
     """
     if whole.state is State.FAILED and not hasattr(run, "node_group_details_list"):
         run = jobs.run(run.id) or run
+        whole = _state_of(whole.node, run)
     nodes = nodes_of_group(plan.node_names, whole, run)
     if whole.exit_code is None or whole.never_started or whole.state is State.SUCCEEDED:
         return nodes
@@ -237,13 +246,10 @@ def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeSta
 def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[NodeState]:
     """Return the nodes *names* of one run, by the *whole* state and its groups."""
     groups = {group.name: group for group in getattr(run, "node_group_details_list", None) or []}
-    failed = [group for group in groups.values() if group.lifecycle_state == "FAILED"]
-    told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
-    details = "; ".join(filter(None, [whole.details, *told]))
     found = []
     for name in names:
         group = groups.get(_GROUPS[name.partition("_")[0]])
-        state = replace(whole, node=name, details=details)
+        state = replace(whole, node=name)
         if whole.state is State.IN_PROGRESS and group is not None and group.lifecycle_state == "CREATING":
             state = replace(state, state=State.ACCEPTED, is_waiting=True)
         found.append(state)
