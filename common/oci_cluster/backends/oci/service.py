@@ -52,7 +52,7 @@ _TRUST = (
 
 
 class _SessionSigner(signers.SecurityTokenSigner):  # type: ignore[misc]
-    """Signs with a session's token, which is renewed in its file: a launcher lives longer."""
+    """Signs with a session's token as its file has it now."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._config = config

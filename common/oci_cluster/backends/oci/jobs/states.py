@@ -146,7 +146,7 @@ def is_going(run: Any) -> bool:
 
 
 def word_of(run: Any) -> str:
-    """Return the service's word for the state of *run*; for a new word, a known one."""
+    """Return the word for the state of *run*; a known one."""
     word = str(run.lifecycle_state)
     if word in State.__members__:
         return word
