@@ -11,7 +11,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import blocks_of
 from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
-from oci_cluster.system.text import first_line
+from oci_cluster.system.text import first_line, printable
 
 # Seconds to connect, and between two bytes of an answer.
 _TIMEOUTS_S = (10, 60)
@@ -42,6 +42,35 @@ _STORAGE_PATIENCE_S = 20.0
 _REPEATED_STATUS = {429, 500, 502, 503, 504}
 # What an outcome is not known of: the request may have been done.
 _NO_ANSWER = (oci.exceptions.RequestException, oci.exceptions.ConnectTimeout, requests.exceptions.RequestException)
+
+# In what is said where who answers cannot prove to be OCI, which no other try changes.
+_UNTRUSTED = "CERTIFICATE_VERIFY_FAILED"
+_TRUST = (
+    "a proxy that answers in OCI's place has an authority of its own: REQUESTS_CA_BUNDLE=<file of its certificate>;"
+    " else look at this machine's clock"
+)
+
+
+class _SessionSigner(signers.SecurityTokenSigner):  # type: ignore[misc]
+    """Signs with a session's token as its file has it now."""
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        self._config = config
+        super().__init__(self._token(), self._key())
+
+    def _token(self) -> str:
+        return Path(self._config["security_token_file"]).expanduser().read_text().strip()
+
+    def _key(self) -> Any:
+        return oci.signer.load_private_key_from_file(self._config["key_file"], self._config.get("pass_phrase"))
+
+    def do_request_sign(self, request: Any, enforce_content_headers: bool = True) -> Any:  # noqa: FBT001, FBT002 - the SDK's
+        """Sign *request* with the token that is there now."""
+        # Where it is being written, or has a key of no use, OCI says whether the one before is still good.
+        with suppress(OSError, ValueError, oci.exceptions.ClientError):
+            if (token := self._token()) and f"ST${token}" != self.api_key:
+                super().__init__(token, self._key())  # oci-cli writes a new session's key first
+        return super().do_request_sign(request, enforce_content_headers)
 
 
 class Service:
@@ -98,9 +127,7 @@ class Service:
             if kind == "api_key":
                 oci.config.validate_config(config)
                 return config, None
-            key = oci.signer.load_private_key_from_file(config["key_file"], config.get("pass_phrase"))
-            token = Path(config["security_token_file"]).expanduser().read_text().strip()
-            return config, signers.SecurityTokenSigner(token, key)
+            return config, _SessionSigner(config)
         # The SDK raises much: files, keys, its own errors, a metadata service that is not there.
         except Exception as error:
             raise SettingsError(
@@ -112,11 +139,6 @@ class Service:
     def region(self) -> str:
         """The region that is asked, such as ``us-ashburn-1``."""
         return str(self.identity[0]["region"])
-
-    def forget_identity(self) -> None:
-        """Read the identity anew at the next request: tokens are renewed in files."""
-        self.__dict__.pop("identity", None)
-        self.clients.clear()
 
     def use_for_storage(self) -> None:
         """Have this process open ``oci://`` URLs with the same identity, and repeat their requests."""
@@ -213,8 +235,11 @@ class Service:
                 is_passing = is_passing or (failure.is_of_the_unseen and self._clock() < not_seen_until)
                 asked_for_s = min(oci_storage.retry_after(error.headers), _LONGEST_PAUSE_S * 3)
             except _NO_ANSWER as error:
-                failure = ServiceError(f"cannot {what}: no answer from OCI in {self.region}: {first_line(error)}")
-                is_passing, asked_for_s = True, 0.0
+                is_passing, asked_for_s = _UNTRUSTED not in str(error), 0.0
+                advice = "" if is_passing else f"; {_TRUST}"
+                failure = ServiceError(
+                    f"cannot {what}: no answer from OCI in {self.region}: {first_line(error)}{advice}"
+                )
             else:
                 self._is_known = True
                 return response
@@ -228,7 +253,8 @@ class Service:
         raise AssertionError  # _pauses never ends
 
     def _refused(self, what: str, error: oci.exceptions.ServiceError, operation: str) -> ServiceError:
-        words = str(error.code), str(error.message), error.request_id
+        # Whoever stands in between answers, too: a proxy with a page of HTML.
+        words = str(error.code), printable(" ".join(str(error.message).split()), 1000), error.request_id
         about = {"operation": operation, "identity": self.identity_kind}
         behind_s = _seconds_behind(error.headers)
         return refused(what, int(error.status), *words, **about, was_known=self._is_known, behind_s=behind_s)

@@ -31,7 +31,11 @@ def noted(name):
 if command == "job-run list" and "--job-id" in options:
     canceled, names = noted("canceled"), [name for name in noted("runs") if name not in answers["unlisted"]]
     names += [ocid[10:] for ocid in canceled if ocid[10:] in answers["unlisted"]]
-    states = {name: "CANCELED" if "ocid1.run." + name in canceled else answers["state"] for name in names}
+    looks = sum(line.startswith('["job-run list"') and "--job-id" in line for line in open(place + "/calls"))
+    state = ([""] + answers["state"].split())[:looks + 1][-1]
+    if state == "-":
+        sys.exit("no answer")
+    states = {name: "CANCELED" if "ocid1.run." + name in canceled else state for name in names}
     lines = [" ".join(("ocid1.run." + name, states[name], name, answers["details"])) for name in names]
     print(json.dumps(lines, indent=2))
 elif command == "job-run create":
@@ -75,6 +79,7 @@ class Owner:
             (self.place / name).mkdir(parents=True)
         write_program(self.place / "bin" / "oci", STUB_OCI)
         self.said = ""
+        # A word for each look, the last one for all later ones too; - is no answer.
         self.state, self.details = "SUCCEEDED", ""
         self.cidr = "10.9.0.0/24"  # what oci-cli makes of the subnet
         self.refused: dict[str, str] = {}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -9,8 +11,15 @@ from typing import Any
 import fsspec.config
 import oci
 import pytest
-from cryptography.hazmat.primitives import serialization
+import requests
 from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    PublicFormat,
+)
 from oci.circuit_breaker import NoCircuitBreakerStrategy
 from oci.retry import NoneRetryStrategy
 
@@ -24,13 +33,16 @@ from oci_cluster.system.text import first_line
 # --- Who asks -------------------------------------------------------------------------------------------------------
 
 
+def new_key(passphrase: bytes = b"") -> bytes:
+    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    locked = BestAvailableEncryption(passphrase) if passphrase else NoEncryption()
+    return made.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, locked)
+
+
 @pytest.fixture(scope="session")
 def key() -> bytes:
     """Return a throwaway key."""
-    made = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    return made.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
+    return new_key()
 
 
 class Account:
@@ -95,16 +107,48 @@ def test_a_session_has_a_token(account: Account) -> None:
     assert signer.api_key == "ST$TOKEN"
 
 
-def test_a_token_that_was_renewed_is_read_when_the_old_one_is_forgotten(account: Account) -> None:
-    """By clients too: each is made for one identity."""
+def signed_by(signer: Any) -> tuple[str, bytes]:
+    """Return the key id of a signed request, and the public key that its signature is by."""
+    headers = {"date": "Thu, 05 Jan 2014 21:31:40 GMT"}
+    request = requests.Request("GET", "https://iaas.us-ashburn-1.oraclecloud.com/x", headers=headers).prepare()
+    authorization = signer(request).headers["authorization"]
+    found = re.search(r'keyId="([^"]+)"', authorization)
+    assert found
+    return found[1], signer.private_key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def test_a_session_that_was_renewed_signs_what_follows(account: Account) -> None:
+    """`oci session refresh` writes the token, `oci session authenticate` a key before it; clients stay."""
     service = account.service(OCI_CLI_AUTH="security_token")
-    clients = service.bastion, service.data_science
+    signer = service.data_science.base_client.signer
+    before = signed_by(signer)
     account.token.write_text("RENEWED\n")
-    assert service.bastion is clients[0]
-    service.forget_identity()
-    assert service.identity[1].api_key == "ST$RENEWED"
-    assert service.bastion is not clients[0]
-    assert service.data_science is not clients[1]
+    assert signed_by(signer) == ("ST$RENEWED", before[1])
+    account.key.write_bytes(new_key())
+    assert signed_by(signer) == ("ST$RENEWED", before[1])
+    account.token.write_text("ANOTHER\n")
+    name, key = signed_by(signer)
+    assert name == "ST$ANOTHER"
+    assert key != before[1]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda account: account.token.write_text(""),
+        lambda account: account.token.unlink(),
+        lambda account: account.token.write_bytes(b"\xff"),
+        lambda account: (account.key.write_text("-----BEGIN"), account.token.write_text("NEW")),
+        lambda account: (account.key.write_bytes(new_key(b"secret")), account.token.write_text("NEW")),
+    ],
+)
+def test_a_session_that_is_being_written_or_is_spoiled_keeps_the_one_before(
+    account: Account, spoil: Callable[[Account], Any]
+) -> None:
+    """And OCI says whether that one is still good."""
+    signer = account.service(OCI_CLI_AUTH="security_token").identity[1]
+    spoil(account)
+    assert signed_by(signer)[0] == "ST$TOKEN"
 
 
 @pytest.mark.parametrize(

@@ -130,6 +130,15 @@ def test_silence_has_an_end(service: Service) -> None:
     assert (caught.value.status, caught.value.exit_code) == (0, 69)
 
 
+def test_a_certificate_that_is_not_trusted_is_told_at_once(service: Service, clock: Any) -> None:
+    """As of a proxy that looks into all that passes: it is no outage, and has a setting."""
+    said = "OCIConnectionPool(host='x'): (Caused by SSLError('[SSL: CERTIFICATE_VERIFY_FAILED] self-signed'))"
+    with pytest.raises(ServiceError, match=r"CERTIFICATE_VERIFY_FAILED.*; a proxy .* REQUESTS_CA_BUNDLE=") as caught:
+        service.call("list the Jobs", Answers(oci.exceptions.RequestException(said)))
+    assert clock.waits == []
+    assert (caught.value.status, caught.value.exit_code) == (0, 69)
+
+
 def test_what_nobody_foresaw_is_no_answer(service: Service) -> None:
     """A bug is not repeated."""
     request = Answers(TypeError("bug"), 1)
@@ -238,6 +247,17 @@ def test_what_was_made_just_now_may_be_unseen(service: Service, clock: Any, stat
     with pytest.raises(ServiceError):
         service.call("x", Answers(refusal(status, code)), not_seen_until=clock.now + 10)
     assert clock.now < 1000 + 25
+
+
+def test_the_page_of_somebody_in_between_is_a_line(service: Service) -> None:
+    """A proxy answers with HTML, as long as it likes, and with what a terminal obeys."""
+    page = "<html>\r\n<h1>Access \x1b[2Jdenied</h1>\n" + "x" * 3000
+    with pytest.raises(ServiceError) as caught:
+        service.call("do it", Answers(refusal(403, "None", page)))
+    said = str(caught.value)
+    assert said.isprintable()
+    assert said.startswith("cannot do it: <html> <h1>Access [2Jdenied</h1> xxx")
+    assert len(said) < 1200
 
 
 @pytest.mark.parametrize("message", ["Tenancy request-rate limit exceeded.", "Rate limit for this user"])

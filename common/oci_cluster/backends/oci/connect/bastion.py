@@ -101,18 +101,7 @@ class Sessions:
         self.allowed_from = [str(cidr) for cidr in found.client_cidr_block_allow_list or []]
 
     def _call(self, what: str, operation: str, *args: Any, **kwargs: Any) -> Any:
-        """Call the service; once more after a 401, as tokens are renewed in files."""
-
-        def call() -> Any:
-            return self._service.call(what, getattr(self._service.bastion, operation), *args, **kwargs)
-
-        try:
-            return call()
-        except ServiceError as error:
-            if error.status != 401:
-                raise
-        self._service.forget_identity()
-        return call()
+        return self._service.call(what, getattr(self._service.bastion, operation), *args, **kwargs)
 
     def create(self, address: str, port: int, public_key: str) -> Session:
         """Return a new ACTIVE session to *port* of *address*; an error leaves none."""

@@ -33,7 +33,7 @@ SETTLES_S = 120.0
 
 def _stage(run: Any) -> int:
     """Return how far *run* has come: it never comes back to an earlier stage."""
-    word = run.lifecycle_state
+    word = states.word_of(run)
     if word in states.ENDED:
         return 3
     if word == "CANCELING":

@@ -142,7 +142,15 @@ def plan_of(cluster: Cluster, job: Any, root: Path, max_workers: int, own: Colle
 
 def is_going(run: Any) -> bool:
     """Return whether *run* has not ended."""
-    return run.lifecycle_state not in ENDED
+    return word_of(run) not in ENDED
+
+
+def word_of(run: Any) -> str:
+    """Return the word for the state of *run*; a known one."""
+    word = str(run.lifecycle_state)
+    if word in State.__members__:
+        return word
+    return "IN_PROGRESS" if getattr(run, "time_finished", None) is None else "FAILED"
 
 
 def node_of(run: Any) -> str:
@@ -187,10 +195,8 @@ def _age(run: Any) -> tuple[str, str]:
 
 
 def _state_of(name: str, run: Any) -> NodeState:
-    word = str(run.lifecycle_state)
-    # A word that is new in the service is not one of an end.
-    state = State(word) if word in State.__members__ else State.IN_PROGRESS
-    details = printable(run.lifecycle_details or "")
+    state = State(word_of(run))
+    details = _details_of(run)
     code: int | None = _CODES.get(state)
     has_started = getattr(run, "time_started", None) is not None
     is_waiting = state is State.ACCEPTED or (state is State.NEEDS_ATTENTION and not has_started)
@@ -214,6 +220,14 @@ def _state_of(name: str, run: Any) -> NodeState:
     )
 
 
+def _details_of(run: Any) -> str:
+    """Return what the service says of *run*, and of its groups that have failed."""
+    groups = getattr(run, "node_group_details_list", None) or []
+    failed = [group for group in groups if group.lifecycle_state == "FAILED"]
+    told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
+    return "; ".join(filter(None, [printable(run.lifecycle_details or ""), *told]))
+
+
 def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeState]:
     """Return the nodes of *plan* that share *run*: their files tell their ends.
 
@@ -221,6 +235,7 @@ def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeSta
     """
     if whole.state is State.FAILED and not hasattr(run, "node_group_details_list"):
         run = jobs.run(run.id) or run
+        whole = _state_of(whole.node, run)
     nodes = nodes_of_group(plan.node_names, whole, run)
     if whole.exit_code is None or whole.never_started or whole.state is State.SUCCEEDED:
         return nodes
@@ -231,13 +246,10 @@ def nodes_of(jobs: Jobs, plan: Plan, whole: NodeState, run: Any) -> list[NodeSta
 def nodes_of_group(names: Sequence[str], whole: NodeState, run: Any) -> list[NodeState]:
     """Return the nodes *names* of one run, by the *whole* state and its groups."""
     groups = {group.name: group for group in getattr(run, "node_group_details_list", None) or []}
-    failed = [group for group in groups.values() if group.lifecycle_state == "FAILED"]
-    told = [f"node group {printable(group.name)}: {printable(group.lifecycle_details or 'FAILED')}" for group in failed]
-    details = "; ".join(filter(None, [whole.details, *told]))
     found = []
     for name in names:
         group = groups.get(_GROUPS[name.partition("_")[0]])
-        state = replace(whole, node=name, details=details)
+        state = replace(whole, node=name)
         if whole.state is State.IN_PROGRESS and group is not None and group.lifecycle_state == "CREATING":
             state = replace(state, state=State.ACCEPTED, is_waiting=True)
         found.append(state)

@@ -36,7 +36,6 @@ class Bastion:
         self.told: dict[str, Any] = {}
         self.deletion: ServiceError | None = None
         self.creation: ServiceError | None = None
-        self.forgotten = self.known_after = 0
         self.bastion = self  # as the service's client
 
     def call(self, _what: str, request: Any, *args: Any, **kwargs: Any) -> Any:
@@ -52,12 +51,7 @@ class Bastion:
 
         return contextlib.nullcontext()
 
-    def forget_identity(self) -> None:
-        self.forgotten += 1
-
     def get_bastion(self, ocid: str) -> Any:
-        if self.forgotten < self.known_after:
-            raise refused("look", 401, "NotAuthenticated", "expired", "REQ")
         assert ocid == BASTION
         return self.about
 
@@ -172,17 +166,6 @@ def test_a_bastion_that_is_not_ready_is_said(bastion: Bastion, clock: Clock) -> 
     bastion.about.lifecycle_state = "UPDATING"
     with pytest.raises(BackendError, match=f"the bastion {BASTION} is UPDATING; wait, or set another BASTION_ID"):
         sessions_of(bastion, clock).check()
-
-
-def test_a_token_that_was_renewed_meanwhile_is_read_anew(bastion: Bastion, clock: Clock) -> None:
-    """Those of `oci session` last an hour, and ways longer."""
-    bastion.known_after = 1
-    sessions_of(bastion, clock).check()
-    assert bastion.forgotten == 1
-    bastion.known_after = 3
-    with pytest.raises(ServiceError, match="OCI does not know you"):
-        sessions_of(bastion, clock).check()
-    assert bastion.forgotten == 2
 
 
 @pytest.mark.parametrize("state", ["FAILED", "DELETED", "DELETING"])

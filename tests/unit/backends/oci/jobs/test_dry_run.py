@@ -156,6 +156,8 @@ def test_what_stands_above_in_the_script_may_be_changed(checkout: Checkout, owne
         ("CANCELED", "", 143),
         ("DELETED", "", 76),
         ("FAILED", "failed with exit code 137", 76),  # and no word of main's
+        ("FAILED", "failed with exit code 0", 69),
+        ("FAILED", "failed with exit code 512", 69),
     ],
 )
 def test_it_ends_with_the_code_of_main(checkout: Checkout, owner: Owner, state: str, details: str, code: int) -> None:
@@ -173,6 +175,17 @@ def test_a_main_without_a_machine_ends_it_in_time(checkout: Checkout, owner: Own
     assert "\nlongest_start=1800\n" in dry_run(checkout, checkout.plan())
 
 
+@pytest.mark.parametrize("state", ["IN_PROGRESS ACCEPTED SUCCEEDED", "IN_PROGRESS - - SUCCEEDED"])
+def test_an_answer_that_is_old_or_missing_ends_no_cluster_that_runs(
+    checkout: Checkout, owner: Owner, state: str
+) -> None:
+    """Main had a machine, so no later list tells that it has none; who does not answer now does so later."""
+    owner.state = state
+    script = dry_run(checkout, checkout.plan(PROVISION_TIMEOUT="1"))
+    assert owner.run(re.sub(r"\bsleep \d+", "sleep 1", script)) == 0, owner.said
+    assert "job-run cancel" not in [call.command for call in owner.calls]
+
+
 REFUSAL = 'ServiceError:\n{{\n    "code": "{}",\n    "status": {}\n}}'
 
 
@@ -187,7 +200,6 @@ REFUSAL = 'ServiceError:\n{{\n    "code": "{}",\n    "status": {}\n}}'
         ("subnet get", REFUSAL.format("NotAuthorizedOrNotFound", 404), 77),
         ("object put", REFUSAL.format("BucketNotFound", 404), 77),
         ("job-run create", REFUSAL.format("InvalidParameter", 400), 78),
-        ("job-run list", "no answer", 69),
     ],
 )
 def test_a_refusal_is_shown_and_ends_it_with_a_launchs_code(

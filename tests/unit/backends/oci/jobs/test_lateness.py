@@ -259,6 +259,18 @@ def test_which_group_failed_is_told_and_why(launcher: Launcher, *, is_another: b
     assert main.details == "Job run failed.; node group worker: no host[0m for 2 of 2"
 
 
+def test_a_code_that_a_group_alone_tells_is_one_of_a_node_that_ran(launcher: Launcher) -> None:
+    """Then nodes have left theirs, too."""
+    cluster = launcher.launch(OCI_JOB_STYLE="multinode")
+    (run,) = launcher.science.runs.values()
+    run.lifecycle_state, run.lifecycle_details = "FAILED", "Job run failed."
+    run.node_group_details_list = [group("main", "DELETED"), group("worker", "FAILED", "failed with exit code 5")]
+    states = launcher.states(cluster)
+    assert (codes(states), states[0].never_started) == (dict.fromkeys(NODES, 5), False)
+    launcher.cluster_dir(cluster).publish("MAIN_exit.json", exit_code=7, reason="x")
+    assert codes(launcher.states(cluster))["MAIN"] == 7
+
+
 def test_a_canceled_run_whose_main_had_succeeded_has_succeeded(launcher: Launcher) -> None:
     """Another group's hosts never came, and nobody needed them any more."""
     cluster = launcher.launch(OCI_JOB_STYLE="multinode")

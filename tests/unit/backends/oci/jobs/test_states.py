@@ -179,6 +179,16 @@ def test_a_word_that_is_new_in_the_service_is_not_an_end(launcher: Launcher) -> 
     assert codes(launcher.states(cluster)) == dict.fromkeys(NODES)
 
 
+def test_a_run_that_has_finished_has_ended_by_whatever_word(launcher: Launcher) -> None:
+    """Else it would be followed, and its Job not be deleted, for ever."""
+    cluster = launcher.launch(workers=0)
+    (run,) = launcher.science.runs.values()
+    run.lifecycle_state, run.time_finished = "UNKNOWN_ENUM_VALUE", run.time_accepted
+    assert codes(launcher.states(cluster)) == {"MAIN": 69}
+    launcher.backend._jobs.end_runs(cluster.handle)
+    assert "cancel_job_run" not in launcher.science.requests
+
+
 @pytest.mark.parametrize("word", ["CANCELING", "NEEDS_ATTENTION"])
 def test_the_services_own_words_are_shown(launcher: Launcher, word: str) -> None:
     """As it says them."""
