@@ -21,7 +21,7 @@ _OLDEST_PYTHON = "3.10"
 
 
 def write_lock(uv: str, path: Path, common: Path, environ: Mapping[str, str] = os.environ) -> None:
-    """Lock a file, or a folder's ``env.yaml`` with *common*'s for its images; *uv* gets *environ*."""
+    """Lock a file, or a folder's ``env.yaml`` with *common*'s for its images."""
     env_file = path / "env.yaml" if path.is_dir() else path
     lists, lock = [requirements(env_file)], lock_beside(env_file)
     if (path / "Dockerfile").exists():
@@ -44,7 +44,7 @@ def write_lock(uv: str, path: Path, common: Path, environ: Mapping[str, str] = o
 
 
 def run(uv: str, names: Sequence[str], root: Path) -> None:
-    """Have *uv*, or the launcher's own, lock those folders and files of *root*, with pip's settings."""
+    """Have *uv*, or the launcher's own, lock folders and files with pip's settings."""
     say = say_to_stderr("lock")
     uv = uv or str(uv_of(root, say))
     # A lock is for all machines: what lies on this one is no index.

@@ -597,7 +597,7 @@ def run(
 
 
 def _of_needed(options: Mapping[str, Sequence[str]], setup: Setup, given: Mapping[str, str]) -> str:
-    """Return what *options* want of all that is needed, without a look; empty for a setup."""
+    """Return what is needed, as *options* want it printed; empty without such an option."""
     places, cidr = places_of(given), _cidr(given.get("SUBNET_CIDR", ""))
     if "--print" in options:
         return for_administrator(setup.needed, places, cidr, setup.rules)
@@ -607,7 +607,7 @@ def _of_needed(options: Mapping[str, Sequence[str]], setup: Setup, given: Mappin
 
 
 def _with_region(given: Mapping[str, str], service: Service) -> Mapping[str, str]:
-    """Return *given* with the region, which is all that ``--print`` has to know of the caller."""
+    """Return *given* with the region: all that ``--print`` has to know of the caller."""
     try:
         return {**given, "OCI_CLI_REGION": given.get("OCI_CLI_REGION") or service.region}
     except SettingsError as error:

@@ -52,7 +52,7 @@ class Subnet:
 
 
 def blocks_in(text: str) -> list[IPv4Network]:
-    """Return the blocks of ``SUBNET_CIDR``, as a launch reads it; raise ValueError for what is none."""
+    """Return the blocks of ``SUBNET_CIDR``, as a launch reads it, or raise ValueError."""
     return [IPv4Network(one) for one in parse_network(text).split(",")]
 
 
