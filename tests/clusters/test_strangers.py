@@ -13,6 +13,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ from pathlib import Path
 import pytest
 from harness import Launch, Project, processes_of, wait_until
 from session_client import url_of
+from ssh_client import make_keys, ssh
 from stranger import LOOK, PYTHON, UID, ask, sockets_of, why_not
 
 WHY_NOT = why_not()
@@ -313,3 +315,72 @@ def test_who_listens_before_a_session_gets_no_token(project: Project, room: Path
         assert session.wait() == 143
     finally:
         shutil.rmtree(kind)
+
+
+# Connects 400 times, and again wherever it is cut off; of each four it lets one go after a second. Ends with its input.
+FLOOD = """
+import selectors, socket, sys, time
+address, selector = (sys.argv[1], int(sys.argv[2])), selectors.DefaultSelector()
+def come(number):
+    stranger = socket.socket()
+    stranger.setblocking(False)
+    stranger.connect_ex(address)
+    selector.register(stranger, selectors.EVENT_READ, (number, time.monotonic()))
+for number in range(400):
+    come(number)
+selector.register(sys.stdin, selectors.EVENT_READ)
+print("up", flush=True)
+while True:
+    time.sleep(0.05)
+    ready = {key.fd for key, _ in selector.select(0)}
+    if sys.stdin.fileno() in ready:
+        break
+    for key in [key for key in selector.get_map().values() if key.data]:
+        number, since = key.data
+        if number % 4 == 0 and time.monotonic() - since > 1:
+            ready.add(key.fd)
+        try:
+            if key.fd in ready and key.fileobj.recv(65536) and number % 4:
+                continue
+        except OSError:
+            pass
+        if key.fd in ready:
+            selector.unregister(key.fileobj)
+            key.fileobj.close()
+            come(number)
+"""
+
+
+@pytest.mark.alone
+def test_another_users_flood_keeps_no_owner_out_of_a_shell(project: Project, tmp_path: Path) -> None:
+    """It fills the queue of the port, and all places; nor is it use: the session ends while it goes on."""
+    mine, _ = make_keys(tmp_path)
+    words = ("--framework", "plain", "--python", sys.executable, "--key", f"{mine}.pub", "--idle", "15s")
+    session = project.session("ssh", "box", *words)
+    wait_until(lambda: "ssh answers: " in session.err, lambda: session.err)
+    config = session.directory / "ssh" / "config"
+    (host,), (port,) = (re.findall(rf"{name} (\S+)", config.read_text()) for name in ("HostName", "Port"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [str(PYTHON), "-I", "-c", FLOOD, host, port]
+
+    def log_in_s() -> float:
+        began_at = time.monotonic()
+        done = ssh("ssh", config, mine, "box", "echo in")
+        assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
+        return time.monotonic() - began_at
+
+    with subprocess.Popen(command, user=UID, group=UID, extra_groups=[], cwd="/", text=True, **pipes) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "up\n"
+        wait_until(lambda: len(established(port)) > 100, "a flood")
+        project.assert_quick(log_in_s, 10)
+        assert session.wait() == 0, session.err
+        stranger.communicate("")
+    assert "idle for 15s: the session ends" in session.log("MAIN")
+    session.assert_nothing_left()
+
+
+def established(port: str) -> list[str]:
+    """Return the other ends of the connections to *port* of this machine."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return [words[2] for words in lines if words[1].endswith(f":{int(port):04X}") and words[3] == "01"]
