@@ -8,18 +8,22 @@ import json
 import os
 import pickle
 import re
+import shlex
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from harness import Launch, Project, processes_of, wait_until
+from harness import UNTIL_GO, Launch, Project, processes_of, wait_until
 from session_client import url_of
+from ssh_client import make_keys, ssh
 from stranger import LOOK, PYTHON, UID, ask, sockets_of, why_not
 
 WHY_NOT = why_not()
@@ -29,6 +33,7 @@ pytestmark = [
 ]
 TOKEN = "what-nobody-else-may-see"  # noqa: S105 - it is none
 PRIVATE = "what only its owner reads"
+GRACE_S = 10.0  # of a cluster that is told nothing else
 # Says nothing, and then asks as a browser; prints what each port has answered.
 KNOCK = """
 import json, socket, sys
@@ -313,3 +318,195 @@ def test_who_listens_before_a_session_gets_no_token(project: Project, room: Path
         assert session.wait() == 143
     finally:
         shutil.rmtree(kind)
+
+
+# Puts something in the place of files: takes pairs of a kind and a path.
+PLANT = """
+import contextlib, os, socket, sys
+for kind, path in zip(sys.argv[1::2], sys.argv[2::2]):
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "socket":
+        socket.socket(socket.AF_UNIX).bind(path)
+    elif kind == "folder":
+        os.makedirs(path + "/in it")
+    elif kind == "endless":
+        os.symlink("/dev/zero", path)
+    else:
+        with open(path, "wb") as file:
+            file.truncate(10 << 30 if kind == "giant" else 9)
+        os.chmod(path, 0 if kind == "unreadable" else 0o644)
+"""
+KINDS = ("pipe", "folder", "unreadable", "giant", "socket", "endless")
+# What nodes and launchers read and write.
+FILES = (
+    *("stop", "launched.json", "MAIN_config.json", "WORKER_1_config.json", "MAIN_heartbeat.json"),
+    *("WORKER_1_heartbeat.json", "MAIN_exit.json", "WORKER_1_exit.json", "MAIN_ready.json", "MAIN_life.json"),
+    *("MAIN_scale_request.json", "MAIN_outputs.json"),
+)
+
+
+@pytest.fixture
+def bounded(project: Project) -> Iterator[str]:
+    """Return a script that runs another as for those who are not root: they do not read what they may not."""
+    path = project.path / "scripts" / "bounded.sh"
+    drop = "setpriv --bounding-set=-dac_override,-dac_read_search --inh-caps=-all"
+    path.write_text(f'#!/usr/bin/env bash\nname="$1"\nshift\nexec {drop} "${{0%/*}}/${{name}}.sh" "$@"\n')
+    path.chmod(0o755)
+    yield path.stem
+    path.unlink()
+
+
+def test_another_users_files_of_every_kind_hold_nobody_up(project: Project, room: Path, bounded: str) -> None:
+    """All look, and each way to end a cluster ends it at once: TERM, its TTL, and `stop.sh`."""
+    work, entry, launches = room / "work", project.write("mine.py", UNTIL_GO), {}
+    work.mkdir()
+    for number, (name, ttl) in enumerate({"told": "1h", "stopped": "1h", "aged": "40s"}.items()):
+        words = ["plain", "1", "--entry", entry, "--python", sys.executable, "--name", name, "--ttl", ttl]
+        launch = Launch(project, ["launch", *words], {"WORK_DIR": f"file://{work}"}, bounded)
+        launches[name] = launch
+        project.launches.append(launch)
+        launch.wait_for("entry up")
+        launch.wait_for("worker works", "WORKER_1")
+        folder = work / launch.directory.name
+        folder.chmod(0o777)
+        if name == "told":
+            (folder / "MAIN_certificate.json").unlink(missing_ok=True)
+            os.mknod(folder / "MAIN_certificate.json", stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
+        turned = [*KINDS[number:], *KINDS[:number]] * 2
+        ask(PLANT, *(word for kind, file in zip(turned, FILES, strict=True) for word in (kind, str(folder / file))))
+
+    for kind, name in zip(KINDS, launches, strict=False):
+        ignored = "not readable" if kind == "unreadable" else "not a regular file"
+        launches[name].wait_for(f"stop file ignored: {ignored}: somebody else has put it there", "WORKER_1")
+        project.assert_quick(lambda name=name: looked_s(project, bounded, "status", name), 5)
+    project.assert_quick(lambda: looked_s(project, bounded, "list"), 5)
+
+    def ended_s(name: str) -> float:
+        began_at = time.monotonic()
+        if name == "told":
+            launches[name].interrupt(signal.SIGTERM)
+        else:
+            assert project.run(bounded, "stop", name).stdout == f"{name}\n"
+        assert launches[name].wait() == 143, launches[name].err
+        return time.monotonic() - began_at
+
+    assert ended_s("told") < GRACE_S
+    assert ended_s("stopped") < GRACE_S
+    assert "ended with 143 (stopped by stop.sh)" in launches["stopped"].err
+    assert launches["aged"].wait() == 75
+    assert "ended with 75 (TTL of 40 s reached" in launches["aged"].err
+    for launch in launches.values():
+        launch.assert_nothing_left()
+
+
+def looked_s(project: Project, bounded: str, *words: str) -> float:
+    """Return how long it takes to look at clusters that all run."""
+    began_at = time.monotonic()
+    shown = project.run(bounded, *words)
+    assert shown.stdout.count("IN_PROGRESS") == 3, shown  # three clusters, or one and its two nodes
+    return time.monotonic() - began_at
+
+
+# Writes the client's configuration of Dask before main does.
+CLIENT = """
+import os, sys
+with open(sys.argv[1] + "/client.yaml", "w") as file:
+    file.write("scheduler-address: tcp://127.6.6.6:6666\\n")
+"""
+ASKS = "import distributed; c = distributed.Client(timeout=60); print(c.scheduler.address)"
+
+
+def test_another_users_configuration_of_a_client_is_nobodys(project: Project, room: Path) -> None:
+    """What is printed as `connect` is in the launcher's own folder, and leads to the cluster."""
+    work = room / "work"
+    work.mkdir()
+    launch = project.launch("dask", "1", "--keep", "--name", "mine", WORK_DIR=f"file://{work}")
+    folder = work / launch.directory.name
+    wait_until(folder.exists, "the cluster dir")
+    folder.chmod(0o777)
+    ask(CLIENT, str(folder))
+    wait_until(lambda: "ready after" in launch.err, lambda: launch.err)
+    shown = project.run("status", "mine")
+    (said,) = re.findall(r"connect:? (\S.*)", shown.stdout)
+    variable, _, path = shlex.split(said)[0].partition("=")
+    assert (variable, Path(path).parent) == ("DASK_CONFIG", launch.directory)
+    assert str(work) not in launch.err + shown.stdout
+    python = project.path / ".venv" / "envs" / "dask" / "bin" / "python"
+    words, environ = [python, "-E", "-c", ASKS], {"DASK_CONFIG": path, "HOME": str(room)}
+    asked = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=240, check=False)
+    assert asked.stdout.partition(":")[2].startswith(f"//{launch.nodes()['MAIN']['address']}:"), asked
+    assert "127.6.6.6" in (folder / "client.yaml").read_text()
+    launch.interrupt(signal.SIGTERM)
+    assert launch.wait() == 143
+
+
+# Connects 400 times, and again wherever it is cut off; of each four it lets one go after a second. Ends with its input.
+FLOOD = """
+import selectors, socket, sys, time
+address, selector = (sys.argv[1], int(sys.argv[2])), selectors.DefaultSelector()
+def come(number):
+    stranger = socket.socket()
+    stranger.setblocking(False)
+    stranger.connect_ex(address)
+    selector.register(stranger, selectors.EVENT_READ, (number, time.monotonic()))
+for number in range(400):
+    come(number)
+selector.register(sys.stdin, selectors.EVENT_READ)
+print("up", flush=True)
+while True:
+    time.sleep(0.05)
+    ready = {key.fd for key, _ in selector.select(0)}
+    if sys.stdin.fileno() in ready:
+        break
+    for key in [key for key in selector.get_map().values() if key.data]:
+        number, since = key.data
+        if number % 4 == 0 and time.monotonic() - since > 1:
+            ready.add(key.fd)
+        try:
+            if key.fd in ready and key.fileobj.recv(65536) and number % 4:
+                continue
+        except OSError:
+            pass
+        if key.fd in ready:
+            selector.unregister(key.fileobj)
+            key.fileobj.close()
+            come(number)
+"""
+
+
+@pytest.mark.alone
+def test_another_users_flood_keeps_no_owner_out_of_a_shell(project: Project, tmp_path: Path) -> None:
+    """It fills the queue of the port, and all places; nor is it use: the session ends while it goes on."""
+    mine, _ = make_keys(tmp_path)
+    words = ("--framework", "plain", "--python", sys.executable, "--key", f"{mine}.pub", "--idle", "15s")
+    session = project.session("ssh", "box", *words)
+    wait_until(lambda: "ssh answers: " in session.err, lambda: session.err)
+    config = session.directory / "ssh" / "config"
+    (host,), (port,) = (re.findall(rf"{name} (\S+)", config.read_text()) for name in ("HostName", "Port"))
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    command = [str(PYTHON), "-I", "-c", FLOOD, host, port]
+
+    def log_in_s() -> float:
+        began_at = time.monotonic()
+        done = ssh("ssh", config, mine, "box", "echo in")
+        assert (done.returncode, done.stdout) == (0, "in\n"), done.stderr
+        return time.monotonic() - began_at
+
+    with subprocess.Popen(command, user=UID, group=UID, extra_groups=[], cwd="/", text=True, **pipes) as stranger:
+        assert stranger.stdout is not None
+        assert stranger.stdout.readline() == "up\n"
+        wait_until(lambda: len(established(port)) > 100, "a flood")
+        project.assert_quick(log_in_s, 10)
+        assert session.wait() == 0, session.err
+        stranger.communicate("")
+    assert "idle for 15s: the session ends" in session.log("MAIN")
+    session.assert_nothing_left()
+
+
+def established(port: str) -> list[str]:
+    """Return the other ends of the connections to *port* of this machine."""
+    lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()]
+    return [words[2] for words in lines if words[1].endswith(f":{int(port):04X}") and words[3] == "01"]

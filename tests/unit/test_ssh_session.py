@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
+import socket
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,15 +40,21 @@ class Sshd:
 
 
 @pytest.fixture
-def sshd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
-    """Return such a connection of the script, which is loaded by its path."""
+def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the script, which is loaded by its path."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     spec = importlib.util.spec_from_file_location("ssh_serve", SERVE)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = Sshd(module)
+    return module
+
+
+@pytest.fixture
+def sshd(serve: Any) -> Iterator[Sshd]:
+    """Return such a connection of the script."""
+    found = Sshd(serve)
     yield found
     found.end()
 
@@ -95,3 +104,107 @@ def test_the_end_of_a_long_line_is_not_its_beginning(sshd: Sshd) -> None:
 def test_a_long_line_of_who_has_a_key_counts(sshd: Sshd) -> None:
     """Its beginning is what counts."""
     assert sshd.says(LOGGED_IN[:-1], b"x" * 2000, b"\n")
+
+
+class Listener:
+    """A queue of real connections, whose addresses a test chooses."""
+
+    def __init__(self) -> None:
+        self._queue: list[tuple[socket.socket, tuple[str, int]]] = []
+        #: The source of each, and its number among that source's.
+        self.made: dict[socket.socket, tuple[str, int]] = {}
+        self.peers: dict[str, list[socket.socket]] = {}
+
+    def come(self, source: str, count: int = 1) -> None:
+        """Have *count* connect from *source*: an address, or `mine` for this user's processes."""
+        for _ in range(count):
+            peer, connection = socket.socketpair()
+            peers = self.peers.setdefault(source, [])
+            self.made[connection] = source, len(peers)
+            peers.append(peer)
+            self._queue.append((connection, ("127.0.0.1" if source == "mine" else source, 1)))
+
+    def accept(self) -> tuple[socket.socket, tuple[str, int]]:
+        if not self._queue:
+            raise BlockingIOError
+        return self._queue.pop(0)
+
+    def are_own(self, connections: list[socket.socket]) -> list[bool]:
+        return [self.made[each][0] == "mine" for each in connections]
+
+
+@pytest.fixture
+def listener(serve: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Listener]:
+    found = Listener()
+    monkeypatch.setattr(serve, "peers_of_this_user", found.are_own)
+    yield found
+    for peer in [peer for peers in found.peers.values() for peer in peers]:
+        peer.close()
+    for connection in found.made:
+        connection.close()
+
+
+def test_each_source_has_its_share_of_the_places(serve: Any, listener: Listener) -> None:
+    """A source is an address, this user, or all others of this machine, who may choose among its addresses."""
+    waiting, places = serve.Waiting(), Counter({"others of this machine": 9, "10.0.0.7": 3})
+    for address in ("127.0.0.1", "127.0.0.9", "127.6.6.6"):
+        listener.come(address, 40)
+    listener.come("10.0.0.7", 40)
+    listener.come("mine", 2)
+    listener.come("10.0.0.9")
+    waiting.take(listener)
+    served = []
+    for _ in range(6):
+        connection, source = waiting.next(places)
+        places[source] += 1
+        served.append(source)
+        connection.close()
+    assert served == ["this user", "10.0.0.9", "this user", "10.0.0.7", "10.0.0.7", "10.0.0.7"]
+
+
+def test_where_too_many_wait_the_source_that_has_most_loses_some(
+    serve: Any, listener: Listener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither its first nor its last, either of which is served next; and whoever is gone counts no more."""
+    monkeypatch.setattr(serve, "_MOST_WAITING", 10)
+    turns = itertools.cycle([-1, -1, 0, 0])  # two sources
+    monkeypatch.setattr(serve.random, "choice", lambda indices: next(index for index in turns if index in indices))
+    waiting = serve.Waiting()
+    listener.come("10.0.0.9", 2)
+    waiting.take(listener)
+    for _ in range(3):
+        listener.come("127.0.0.1", 10)
+        waiting.take(listener)
+    listener.peers["127.0.0.1"][0].close()
+    waiting.take(listener)
+    served = [listener.made[waiting.next(Counter())[0]] for _ in range(9)]
+    assert not waiting
+    assert [number for source, number in served if source == "10.0.0.9"] == [1, 0]
+    assert [number for source, number in served if source != "10.0.0.9"][:3] == [29, 1, 28]
+
+
+def test_one_makes_place_for_one(serve: Any, listener: Listener, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stranger who has had its time, of the source that has most; whoever has just come keeps its own."""
+    monkeypatch.setattr(serve, "_MOST_STRANGERS", 3)
+    server = serve.Server(["sleep", "1000"], 0)
+    listener.come("10.0.0.9")
+    server._waiting.take(listener)
+    listener.come("127.0.0.1", 5)
+    server._waiting.take(listener)
+    try:
+        first = [server._start_next() for _ in range(3)]
+        assert not server._has_place()
+        for each in first:
+            each.since -= 2 * serve._LOGIN_S
+        listener.come("10.0.0.7", 9)
+        server._waiting.take(listener)
+        came = []
+        while server._has_place():
+            came.append(server._start_next())
+        assert [each.source for each in first] == ["10.0.0.9", *["others of this machine"] * 2]
+        assert [each.source for each in came] == ["10.0.0.7", "others of this machine", "10.0.0.7"]
+        assert [each.is_to_go for each in (*first, *came)] == [True, True, True, False, False, False]
+    finally:
+        server.end()
+        for each in server._connections:
+            each.log.close()

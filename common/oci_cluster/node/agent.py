@@ -41,6 +41,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("agent")
 
+# How long a node that must end tries to leave its last word in a folder, which takes it at once or not: a disk that is
+# full, or what somebody has put there. Whoever has told it to end waits for its grace and ten seconds.
+_LAST_WORD_S = 5.0
+
 _NO_KEY = (
     "LAUNCH_KEY is not set: whoever can write to the WORK_DIR can command this node;"
     " give all nodes of the launch the same random one"
@@ -318,7 +322,8 @@ class Agent:
 
     def _publish_end(self, outcome: Outcome, *, is_announced: bool) -> None:
         # Main's word is worth repeating for as long as anybody would still listen to it.
-        give_up_at = self._loop.clock() + self._settings.heartbeat_timeout_s
+        began_at, usual_s = self._loop.clock(), self._settings.heartbeat_timeout_s
+        short_s = usual_s if self._loop.cluster_dir.local_path is None else min(usual_s, _LAST_WORD_S)
         for delay in poll_delays(self._settings.poll_ceiling_s):
             is_announced = is_announced or self._role.announce(outcome)
             if is_announced and not isinstance(self._loop.ask(lambda: self._role.leave(outcome)), NoAnswer):
@@ -326,6 +331,7 @@ class Agent:
             error = self._loop.storage_health.error
             # Where it had the files, main has ended, or its machine is gone.
             is_alone = not self._settings.is_main and self._loop.main_silent_s > self._settings.grace_period_s
+            give_up_at = began_at + (short_s if self._loop.must_end else usual_s)
             if self._loop.clock() >= give_up_at or isinstance(error, NotPermittedError) or is_alone:
                 log.error("the other nodes could not be informed: %s", error)
                 break

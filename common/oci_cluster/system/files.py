@@ -22,7 +22,7 @@ _MOST_KEPT_BYTES = 16 << 20
 
 
 class NoRegularFileError(OSError):
-    """A pipe, a device or a folder in the place of a file."""
+    """A pipe, device or folder in a file's place, or another user's secret."""
 
 
 def open_regular(path: str | Path) -> BinaryIO:
@@ -148,16 +148,28 @@ class LocalFiles:
             made.mkdir(exist_ok=True)
 
     def pipe_file(self, path: str, value: bytes, mode: str = "overwrite") -> None:
-        """Replace the file *path*, whole; with the mode ``create`` only make it."""
-        if mode != "create":
-            write_whole(Path(path), value)
+        """Replace the file *path*, whole; with the mode ``create`` only make it.
+
+        A folder that somebody has put there is moved aside.
+        """
+        if mode == "create":
+            with Path(path).open("xb") as file:
+                file.write(value)
             return
-        with Path(path).open("xb") as file:
-            file.write(value)
+        try:
+            write_whole(Path(path), value)
+        except IsADirectoryError:
+            Path(path).rename(Path(path).with_name(f".{Path(path).name}.{secrets.token_hex(4)}"))
+            write_whole(Path(path), value)
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of a regular file from *start* to *end*."""
-        return read_regular(path, start, end)
+        try:
+            return read_regular(path, start, end)
+        except PermissionError as error:
+            if Path(path).stat().st_uid == os.geteuid():
+                raise
+            raise NoRegularFileError(errno.EACCES, "not readable", path) from error
 
     def info(self, path: str) -> dict[str, Any]:
         """Describe the file or folder *path*; a new description is a changed file."""
@@ -181,8 +193,9 @@ class LocalFiles:
             shutil.copyfileobj(file, copy)
 
     def rm_file(self, path: str) -> None:
-        """Delete the file *path*."""
-        Path(path).unlink()
+        """Delete the file *path*; a folder there is none."""
+        if not stat.S_ISDIR(Path(path).lstat().st_mode):
+            Path(path).unlink()
 
     def rm(self, path: str, *, recursive: bool) -> None:
         """Delete the folder *path* with all that is in it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 # Linux's lists of sockets, in a form that has not changed since 2.6: number, local and remote address, state, queues,
@@ -33,10 +34,26 @@ def peer_is_of_this_user(connection: socket.socket, net: Path = Path("/proc/net"
     False where nobody has it any more: the kernel shows a socket that its process has closed as one of root's, without
     an inode. True where the system does not tell.
     """
-    ends = [f"{_as_in_table(host)}:{port:04X}" for host, port in (connection.getpeername(), connection.getsockname())]
+    return peers_of_this_user([connection], net)[0]
+
+
+def peers_of_this_user(connections: Sequence[socket.socket], net: Path = Path("/proc/net")) -> list[bool]:
+    """Return which of *connections* are from this user, with one look at all."""
     sockets = _sockets(net)
-    users = [int(each[_UID]) for each in sockets or [] if each[_LOCAL : _REMOTE + 1] == ends and each[_INODE] != "0"]
-    return sockets is None or users == [os.geteuid()]
+    users: dict[tuple[str, ...], list[int]] = {}
+    for each in sockets or []:
+        if each[_INODE] != "0":
+            users.setdefault((each[_LOCAL], each[_REMOTE]), []).append(int(each[_UID]))
+    return [sockets is None or users.get(_ends(one)) == [os.geteuid()] for one in connections]
+
+
+def _ends(connection: socket.socket) -> tuple[str, ...]:
+    """Return the ends of *connection* as the other one tells them."""
+    try:
+        ends = connection.getpeername(), connection.getsockname()
+    except OSError:
+        return ()
+    return tuple(f"{_as_in_table(host)}:{port:04X}" for host, port in ends)
 
 
 def _as_in_table(host: str) -> str:

@@ -16,7 +16,8 @@ class Page(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         """Answer."""
-        is_mine = self.path.startswith("/?t=") and is_token(self.path.removeprefix("/?t="))
+        shown = self.headers.get("Authorization", "").removeprefix("token ") or self.path.removeprefix("/?t=")
+        is_mine = is_token(shown)
         self.send_response(200 if is_mine else 403)
         self.end_headers()
         if is_mine:

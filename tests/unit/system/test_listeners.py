@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from oci_cluster.system.listeners import is_of_this_user, peer_is_of_this_user
+from oci_cluster.system.listeners import is_of_this_user, peer_is_of_this_user, peers_of_this_user
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the system tells of listeners on Linux alone")
 
@@ -95,3 +97,15 @@ def test_connections_of_this_user_are_known_and_those_of_others_too() -> None:
                     assert not peer_is_of_this_user(connection)
                 peer.communicate(b"")
                 assert not peer_is_of_this_user(connection)
+
+
+def test_of_many_connections_each_is_known() -> None:
+    """A connection that is cut is nobody's, and no error."""
+    with socket.create_server(("127.0.0.2", 0)) as server, contextlib.ExitStack() as kept:
+        mine, cut = (kept.enter_context(socket.create_connection(server.getsockname())) for _ in range(2))
+        accepted = [kept.enter_context(server.accept()[0]) for _ in range(2)]
+        cut.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        cut.close()  # with a reset
+        assert peers_of_this_user(accepted) == [True, False]
+        assert mine.getsockname() == accepted[0].getpeername()
+    assert peers_of_this_user([]) == []

@@ -27,7 +27,7 @@ MAX_BYTES = 1 << 20
 OPENERS: dict[str, Callable[[], SmallFiles]] = {}
 """The files of backends whose nodes share none with the launcher, by the protocol of their URLs."""
 # Why what is there was not read.
-NO_FILE = "not a regular file: somebody else has put it there"
+_PUT = ": somebody else has put it there"
 
 
 class SmallFiles:
@@ -105,7 +105,7 @@ class ClusterDir:
     @property
     def refused(self) -> dict[str, str]:
         """Those of :attr:`unusable` that somebody else has written, or put back."""
-        return {name: why for name, why in self.unusable.items() if why in {UNSIGNED, OLDER, NO_FILE}}
+        return {name: why for name, why in self.unusable.items() if why in {UNSIGNED, OLDER} or why.endswith(_PUT)}
 
     @property
     def life(self) -> str:
@@ -173,8 +173,8 @@ class ClusterDir:
             body = self._ask(name, lambda path: self._fs.cat_file(path, 0, MAX_BYTES + 1))
         except FileNotFoundError:
             return None
-        except NoRegularFileError:
-            self.unusable[name] = NO_FILE
+        except NoRegularFileError as error:
+            self.unusable[name] = f"{error.strerror}{_PUT}"
             return None
         try:
             fields = _object(body)

@@ -17,7 +17,7 @@ import pytest
 from unit.contract.fake_storage import KEY, LAUNCH
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.errors import StorageError
+from oci_cluster.errors import NotPermittedError, StorageError
 
 COMMON = Path(__file__).resolve().parents[4] / "common"
 
@@ -174,7 +174,7 @@ def put(kind: str, path: Path) -> None:
 def test_what_is_no_file_is_neither_waited_for_nor_read(kind: str) -> None:
     """One pipe called `stop` in a shared folder once hung all who looked: nodes, their TTL, and list.sh.
 
-    It is told as what somebody else has written is, and whoever may write the file replaces it, but for a folder.
+    It is told as what somebody else has written is, and whoever may write the file replaces it.
     """
     with tempfile.TemporaryDirectory() as folder:  # a socket's path is short
         local = ClusterDir(f"file://{folder}", LAUNCH, KEY)
@@ -182,10 +182,41 @@ def test_what_is_no_file_is_neither_waited_for_nor_read(kind: str) -> None:
         assert local.read("stop") is None
         assert local.refused == {"stop": "not a regular file: somebody else has put it there"}
         assert local.read_bytes("stop", 0) == b""
-        if kind != "folder":
-            local.publish("stop", reason="stopped")
-            assert (local.read("stop") or {})["reason"] == "stopped"
-            assert local.refused == {}
+        local.publish("stop", reason="stopped")
+        assert (local.read("stop") or {})["reason"] == "stopped"
+        assert local.refused == {}
+
+
+def test_a_folder_that_is_not_empty_is_moved_aside(local: ClusterDir, tmp_path: Path) -> None:
+    """Nothing of it is lost; to remove the file removes nobody's folder."""
+    (tmp_path / "stop").mkdir()
+    (tmp_path / "stop" / "somebody's").touch()
+    local.remove("stop")
+    assert (tmp_path / "stop" / "somebody's").exists()
+    local.publish("stop")
+    assert len(list(tmp_path.glob(".stop.*/somebody's"))) == 1
+    local.remove("stop")
+    assert not local.is_there("stop")
+
+
+def test_a_file_that_another_user_lets_nobody_read_is_told_and_replaced(
+    local: ClusterDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It once was an outage of storage, in which main did not announce the end."""
+
+    def refuse(path: str, *_: object) -> int:
+        raise PermissionError(errno.EACCES, "Permission denied", path)
+
+    (tmp_path / "stop").touch()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", refuse)  # root reads everything
+        with pytest.raises(NotPermittedError):
+            local.read("stop")  # one's own: an error of one's own
+        patch.setattr(os, "geteuid", lambda: os.getuid() + 1)
+        assert local.read("stop") is None
+        assert local.refused == {"stop": "not readable: somebody else has put it there"}
+    local.publish("stop", reason="stopped")
+    assert (local.read("stop") or {})["reason"] == "stopped"
 
 
 @pytest.mark.parametrize("kind", ["link that leads nowhere", "link to a file", "pipe", "device"])

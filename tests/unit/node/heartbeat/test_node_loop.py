@@ -130,6 +130,32 @@ def test_outage_that_does_not_end_keeps_the_code_too(main: Node, caplog: pytest.
     assert "the other nodes could not be informed" in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("url", "ended_by", "code", "patience_s"),
+    [
+        ("file://{}/work", "TERM", 143, 5),
+        ("file://{}/work", "TTL", 75, 5),
+        ("file://{}/work", "its script", 0, 60),
+        ("file://{}/work", "its script, and TERM", 0, 20),
+        ("memory://{}", "TERM", 143, 60),
+    ],
+)
+def test_a_folder_that_takes_nothing_holds_up_no_node_that_must_end(
+    root: Path, url: str, ended_by: str, code: int, patience_s: float
+) -> None:
+    """Whoever has told it to end kills it some seconds after its grace; a service may have yet to answer."""
+    ttl = {"TTL": "30s"} if ended_by == "TTL" else {}
+    main = Node(root, WORK_DIR=url.format(root), HEARTBEAT_TIMEOUT="60", **ttl)
+    main.ready_at_once()
+    main.outage(20, FOR_EVER_S)
+    if "its script" in ended_by:
+        main.child_ends(0, at=30)
+    if "TERM" in ended_by:
+        main.world.at(50 if "its script" in ended_by else 30, lambda: setattr(main.world, "received", signal.SIGTERM))
+    assert main.run() == code
+    assert 30 + patience_s <= main.world.now < 40 + patience_s
+
+
 def test_storage_that_is_not_there_at_the_start_is_waited_for(main: Node) -> None:
     """A work dir that answers late costs time, not the launch."""
     main.outage(0, 100)
