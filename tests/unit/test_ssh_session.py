@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import socket
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -37,15 +39,21 @@ class Sshd:
 
 
 @pytest.fixture
-def sshd(monkeypatch: pytest.MonkeyPatch) -> Iterator[Sshd]:
-    """Return such a connection of the script, which is loaded by its path."""
+def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Return the script, loaded by its path."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     spec = importlib.util.spec_from_file_location("ssh_serve", SERVE)
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    found = Sshd(module)
+    return module
+
+
+@pytest.fixture
+def sshd(serve: Any) -> Iterator[Sshd]:
+    """Return such a connection of the script."""
+    found = Sshd(serve)
     yield found
     found.end()
 
@@ -95,3 +103,22 @@ def test_the_end_of_a_long_line_is_not_its_beginning(sshd: Sshd) -> None:
 def test_a_long_line_of_who_has_a_key_counts(sshd: Sshd) -> None:
     """Its beginning is what counts."""
     assert sshd.says(LOGGED_IN[:-1], b"x" * 2000, b"\n")
+
+
+@pytest.mark.parametrize("says", ["Connection from 127.0.0.1", LOGGED_IN.decode().strip()])
+def test_only_who_has_logged_in_keeps_a_session(serve: Any, monkeypatch: pytest.MonkeyPatch, says: str) -> None:
+    """A stranger's connection, as long as it is held, is no use of it: it would keep a bill alive."""
+    monkeypatch.setattr(serve, "_LOOK_S", 0.05)
+    server = serve.Server(["sh", "-c", f"echo '{says}' >&2; exec sleep 1000"], 1.5)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        thread = threading.Thread(target=server.serve, args=(listener,), daemon=True)
+        thread.start()
+        is_use = says.startswith("Accepted")
+        thread.join(3 if is_use else 60)
+        assert thread.is_alive() is is_use
+        (connection,) = server._connections
+        assert connection.child.poll() is None, "it is still connected"
+        server.end()
+        thread.join(60)
+        assert not thread.is_alive()
+        connection.log.close()
