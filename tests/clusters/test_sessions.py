@@ -43,6 +43,11 @@ def status(url: str, **headers: str) -> int:
         return 0
 
 
+def assert_not_seen_by_other_machines(session: Launch) -> None:
+    """What listens does so on loopback."""
+    assert not [end for end in listening_of(session.launch_id) if not end[1].startswith("127.")]
+
+
 def assert_idle(session: Launch, project: Project, limit: str) -> None:
     """It has ended by itself, and says why."""
     assert session.wait() == 0, session.err
@@ -75,7 +80,9 @@ def test_a_notebook_computes_on_the_cluster_until_nobody_uses_it(project: Projec
 
     assert [status(f"{server}/api/contents"), status(f"{server}/api/contents?token={WRONG}")] == [403, 403]
     assert status(f"{server}/api/status?token={token}", Host="evil.example") == 403
-    assert status(url) == 200
+    assert_not_seen_by_other_machines(session)
+    with urllib.request.urlopen(url, timeout=60) as page:
+        assert token not in str(page.headers.get_all("Set-Cookie")), "cookies go to every port of this address"
     with tab(session, url, COMPUTES, tmp_path) as printed:
         lines = wait_until(lambda: "[" in printed.read_text() and printed.read_text().splitlines(), printed.read_text)
         node, link, folder, has_key = json.loads(lines[1])
@@ -122,6 +129,7 @@ def test_a_shell_is_the_users_own_and_nobody_elses(project: Project, keys: Path)
     # Quoted, as the path has a blank.
     assert f"ssh answers: ssh -F '{config}' box\n" in said
 
+    assert_not_seen_by_other_machines(session)
     shown = ssh("ssh", config, mine, "box", 'pwd; echo "$MINE"; echo "key: $LAUNCH_KEY"; echo "$NODE_NAME"; exit 3')
     assert (shown.returncode, shown.stdout) == (3, f"{project.code}\na b 'c'\nkey: \nMAIN\n"), shown.stderr
     assert ssh("scp", config, mine, str(sent), "box:copied").returncode == 0
@@ -233,6 +241,7 @@ def test_a_board_shows_what_a_cluster_has_left(project: Project, tmp_path: Path)
     assert [status(f"{base}data/runs"), status(f"{base}data/runs?token={WRONG}")] == [403, 403]
     assert status(f"{base}data/runs", Cookie=f"session-{session.launch_id}={WRONG}") == 403
 
+    assert_not_seen_by_other_machines(session)
     jar = http.cookiejar.CookieJar()
     browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
     with browser.open(url, timeout=60) as page:
@@ -277,6 +286,7 @@ def test_a_kind_is_added_by_a_folder(project: Project, kind: Path) -> None:
     with urllib.request.urlopen(url, timeout=60) as page:
         assert page.read() == b"hi"
     assert [port for _, _, port in listening_of(session.launch_id)] == [18500]
+    assert_not_seen_by_other_machines(session)
     assert (project.code / "greeted").read_text() == "hi"
     session.interrupt()
     assert session.wait() == 143

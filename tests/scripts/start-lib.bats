@@ -306,3 +306,12 @@ the framework"
   assert_output ""
   assert [ ! -e ready ]
 }
+
+@test "start-lib: a session listens on its node's own address, and in a network of its own on loopback alone" {
+  address() { lines "source '${ROOT}/scripts/sessions/session-lib.sh'; session_address"; }
+  export NODE_ADDRESS=10.0.0.1
+  run -0 --separate-stderr address
+  assert_output "10.0.0.1"
+  OWN_NETWORK=1 run -0 --separate-stderr address
+  assert_output "127.0.0.1"
+}

@@ -7,9 +7,11 @@ import re
 import pytest
 from doc_pages import ROOT
 
+from oci_cluster.backends.docker import commands
 from oci_cluster.contract.files import cluster_dir
 from oci_cluster.node import coordinator
 from oci_cluster.node.begin import code
+from oci_cluster.system import files, secret_values
 
 PAGE = ROOT / "docs" / "security.md"
 # What each says is a promise: of the first three rows of tables and items of lists, of the last its paragraphs, too.
@@ -64,6 +66,9 @@ def test_its_bounds_are_those_of_the_code() -> None:
         f"forgotten after {coordinator.PROVE_S:g} s, {coordinator.MOST_UNPROVED} at most",
         f"before unpacking, after {code._MOST_BYTES >> 30} GiB at most",
         f"known names, {cluster_dir.MAX_BYTES >> 20} MiB at most, signed",
+        f"first {secret_values._READ_BYTES >> 10} KiB, or in files from {secret_values._LARGEST_BYTES >> 20} MiB",
+        f"regular files of {files._MOST_KEPT_BYTES >> 20} MiB at most",
+        f"{int(commands._PIDS):,} processes at most",
     ):
         assert bound in text
 

@@ -7,6 +7,8 @@ import itertools
 import os
 import socket
 import sys
+import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +16,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from harness import wait_until
 
 SERVE = Path(__file__).resolve().parents[2] / "scripts" / "sessions" / "ssh" / "serve.py"
 LOGGED_IN = b"Accepted publickey for app from 127.0.0.1 port 1 ssh2: ED25519 SHA256:x\n"
@@ -41,7 +44,7 @@ class Sshd:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the script, which is loaded by its path."""
+    """Return the script, loaded by its path."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     spec = importlib.util.spec_from_file_location("ssh_serve", SERVE)
     assert spec
@@ -208,3 +211,30 @@ def test_one_makes_place_for_one(serve: Any, listener: Listener, monkeypatch: py
         server.end()
         for each in server._connections:
             each.log.close()
+
+
+@pytest.mark.parametrize("is_use", [False, True])
+def test_only_who_has_logged_in_keeps_a_session(serve: Any, monkeypatch: pytest.MonkeyPatch, *, is_use: bool) -> None:
+    """A stranger's connection, as long as it is held, is no use of it: it would keep a bill alive."""
+    says, limit_s, now = LOGGED_IN.decode().strip() if is_use else "Connection from 127.0.0.1", 1.0, [0.0]
+    server = serve.Server(["sh", "-c", f"echo '{says}' >&2; exec sleep 1000"], limit_s)
+
+    def clock() -> float:
+        """Return a time that goes on when the connection is what it is to be: ten looks are the limit."""
+        if now[0] or any(each.is_logged_in is is_use for each in server._connections):
+            now[0] += limit_s / 20
+        return now[0]
+
+    monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=clock, sleep=time.sleep))
+    monkeypatch.setattr(serve, "_LOOK_S", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()):
+        listener.setblocking(False)
+        thread = threading.Thread(target=server.serve, args=(listener,), daemon=True)
+        thread.start()
+        wait_until(lambda: now[0] > 5 * limit_s or not thread.is_alive(), "five times the limit")
+        assert thread.is_alive() is is_use
+        (connection,) = server._connections
+        assert connection.is_logged_in is is_use
+        server.end()
+        wait_until(lambda: not thread.is_alive(), "the end of the session")
+        connection.log.close()

@@ -56,6 +56,11 @@ def test_the_most_workers_are_those_that_were_measured(place: Place) -> None:
     assert place.backend.max_workers == most[place.backend.name]
 
 
+def test_where_others_read_the_key_sessions_have_another_secret(place: Place) -> None:
+    """A Job of OCI has it in its variables, for all who may look; elsewhere these are its owner's, and root's."""
+    assert place.backend.shows_key is (place.backend.name == "oci")
+
+
 def test_a_launch_starts_every_node_once(place: Place) -> None:
     """Main and its workers, and nobody else."""
     cluster = launch(place)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from unit.images.image import Image, wheel
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.images import install as image_environment
 from oci_cluster.images.install import main, read_env_file
+from oci_cluster.system.envs import installer
 
 HOOK = """#!/bin/sh
 printf '%s\\n' "$*" >>"$2/called"
@@ -64,6 +66,23 @@ def test_options_in_a_list_are_options(image: Image, monkeypatch: pytest.MonkeyP
     monkeypatch.delenv("PIP_FIND_LINKS")
     image.install(image.file(f"--find-links {image.wheels}", "one==2"))
     assert image.packages == ["one==2"]
+
+
+def test_an_index_with_a_password_is_in_no_arguments(image: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody on the machine of a build sees these."""
+    url, asked = "https://me:hunter2@index.example/simple", []
+
+    def note(command: Sequence[object], _: object, environ: Mapping[str, str]) -> None:
+        asked.append(([str(word) for word in command], environ.get("UV_DEFAULT_INDEX")))
+        if "install" in command:
+            raise BackendError("it was asked")
+
+    monkeypatch.setattr(installer, "run_installer", note)
+    monkeypatch.setenv("PIP_INDEX_URL", url)
+    with pytest.raises(BackendError, match="it was asked"):
+        image.install(image.file("one==2"))
+    assert asked[-1][1] == url
+    assert "hunter2" not in str([words for words, _ in asked])
 
 
 @pytest.mark.parametrize(

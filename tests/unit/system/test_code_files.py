@@ -6,12 +6,13 @@ import os
 import random
 import subprocess
 from collections.abc import Mapping
+from fnmatch import fnmatchcase
 from pathlib import Path
 
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.code_files import code_files, docker_lines, size_of
+from oci_cluster.system.code_files import NEVER_SENT_AS_CODE, code_files, docker_lines, size_of
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -55,13 +56,26 @@ def test_images_and_archives_leave_out_the_same_names() -> None:
     assert patterns == docker_lines()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [".env", ".netrc", ".oci/config", ".ssh/id_rsa", ".git/config", "config.env", "lib/config.env", "a.pem",
-     "certs/a.key", "id_rsa", "id_rsa.old", "keys/id_ed25519", "id_ecdsa_sk", "x.p12", "lib/__pycache__/a.pyc",
-     "A.PEM", "certs/B.Key", "prod.env", "kubeconfig", "my.kubeconfig", "wallet/cwallet.sso", "wallet/ewallet.p12",
-     "terraform.tfstate", "terraform.tfstate.backup", "prod.tfvars", "Credentials.json", "client_secret_1.json"],
-)  # fmt: skip
+NAMES = [
+    *(".env", ".netrc", ".oci/config", ".ssh/id_rsa", ".git/config", "config.env", "lib/config.env", "a.pem"),
+    *("certs/a.key", "id_rsa", "id_rsa.old", "keys/id_ed25519", "id_ecdsa_sk", "id_dsa", "x.p12", "x.pfx", "x.ppk"),
+    *("A.PEM", "certs/B.Key", "x.jks", "x.keystore", "lib/__pycache__/a.pyc", "node_modules/a.js", "config.mk"),
+    *("prod.env", "kubeconfig", "my.kubeconfig", "wallet/cwallet.sso", "wallet/ewallet.p12", "ewallet.sso", "_netrc"),
+    *("terraform.tfstate", "terraform.tfstate.backup", "prod.tfvars", "Credentials.json", "client_secret_1.json"),
+]
+
+
+@pytest.mark.parametrize("pattern", sorted({*NEVER_SENT_AS_CODE} - {"config.env"}))
+def test_each_pattern_is_needed_for_a_name(pattern: str) -> None:
+    """Settings of a launch end with `.env`: an image has others."""
+    fits = [
+        {one for one in NEVER_SENT_AS_CODE for part in Path(name).parts if fnmatchcase(part.lower(), one)}
+        for name in NAMES
+    ]
+    assert {pattern} in fits
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_no_ignore_file_brings_a_key_back(folder: Path, name: str) -> None:
     """Neither of the two kinds, wherever it stands."""
     write(folder, {"train.py": "", name: "secret", ".gitignore": f"!{name}\n!*\n", ".dockerignore": f"!{name}\n!**\n"})

@@ -74,3 +74,9 @@ def test_talk_that_nobody_can_hear_fails_nothing() -> None:
     with Path("/dev/full").open("w") as full:
         done = subprocess.run([sys.executable, "-c", code], cwd=COMMON, stderr=full, check=False)
     assert done.returncode == 7
+
+
+def test_a_message_tells_no_password() -> None:
+    """What others say, such as git or storage, quotes the URL that it was given."""
+    code = "say_to_stderr('launch.sh')('ftp://me:hunter2@host/x: timed out')"
+    assert run(code, "/dev/null") == (0, "", "launch.sh: ftp://***@host/x: timed out\n")

@@ -16,7 +16,7 @@ import pytest
 
 from oci_cluster.errors import BackendError, NotPermittedError
 from oci_cluster.system import files
-from oci_cluster.system.files import is_locked, locked, not_writable, write_whole
+from oci_cluster.system.files import is_locked, locked, not_writable, read_kept, write_whole
 
 COMMON = Path(files.__file__).parents[2]
 
@@ -93,6 +93,27 @@ def test_two_writers_do_not_meet(tmp_path: Path) -> None:
             assert path.read_bytes() in contents
     assert [writer.exception() for writer in writers] == [None, None]
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("kind", ["large", "sparse", "pipe", "device"])
+def test_what_is_kept_is_a_file_of_no_more_than_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """A cluster's nodes could have replaced it, and whoever lists clusters reads it."""
+    path = tmp_path / "kept"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        monkeypatch.setattr(files, "_MOST_KEPT_BYTES", 5)
+        path.write_bytes(b"12345")
+        assert read_kept(path) == b"12345"
+        path.write_bytes(b"123456")
+        if kind == "sparse":
+            os.truncate(path, 10 << 30)
+    with pytest.raises(OSError, match="larger than 5 bytes" if kind in {"large", "sparse"} else "not a regular file"):
+        read_kept(path)
 
 
 # --- Locks ------------------------------------------------------------------------------------------------------------

@@ -80,10 +80,11 @@ def test_labels_that_are_nobodys_of_ours_are_no_cluster(launcher: Launcher, labe
     assert launcher.backend.find() == []
 
 
-def test_a_node_label_that_is_no_nodes_is_left_out(launcher: Launcher) -> None:
+@pytest.mark.parametrize("label", ["../../WORKER_1", "WORKER_", "WORKER_0", "WORKER_01", "WORKER_1000000", "MAIN_1"])
+def test_a_node_label_that_is_no_nodes_is_left_out(launcher: Launcher, label: str) -> None:
     """It would become a log's name."""
     cluster = launcher.launch(1)
-    launcher.fake.label("node", "../../WORKER_1", "WORKER_1")
+    launcher.fake.label("node", label, "WORKER_1")
     assert list(launcher.codes(cluster)) == ["MAIN"]
 
 

@@ -61,6 +61,7 @@ def test_the_configuration_has_address_and_certificate(tmp_path: Path, folder: P
     assert (target / "client" / "tls.yaml").read_text() == f'tls: ["{target}/certificate.pem", "{target}/key.pem"]\n'
     assert (target / "key.pem").read_text() == key
     assert stat.S_IMODE((target / "key.pem").stat().st_mode) == 0o600
+    assert stat.S_IMODE((target / "client").stat().st_mode) == 0o700
 
 
 def test_without_encryption_there_is_no_word_of_it(tmp_path: Path, folder: Path, plan: Plan) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import threading
@@ -17,6 +18,7 @@ from unit.fake_backend import KEY, LAUNCH, LIMITS, FakeBackend, keep, plan_of
 
 from oci_cluster.backends.base import DirectConnection
 from oci_cluster.contract.session import session_token
+from oci_cluster.errors import BackendError
 from oci_cluster.launcher.connect import connect
 from oci_cluster.launcher.session.session import Door
 from oci_cluster.launcher.session.types import read_kind
@@ -140,6 +142,43 @@ def test_another_program_on_the_port_is_no_session(desk: Desk, monkeypatch: pyte
     assert said.startswith("book cannot be reached: what answers there is not this session: it refuses the session's")
     assert said.endswith("connect.sh mine tries again")
     door.close()
+
+
+@pytest.mark.parametrize("is_of", ["this machine", "elsewhere"])
+def test_nobody_is_asked_before_the_port_is_this_users(desk: Desk, monkeypatch: pytest.MonkeyPatch, is_of: str) -> None:
+    """The address has the token. Where a node is elsewhere nobody can look whose its port is."""
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    heard, looked = [], []
+    monkeypatch.setattr(Page, "do_GET", lambda self: (heard.append(self.path), self.send_error(403)))
+    monkeypatch.setattr(connect, "is_of_this_user", lambda *place: bool(looked.append(place)))
+    desk.backend.is_this_machine = is_of == "this machine"
+    desk.serve()
+    door = desk.door(timeout_s=0.1)
+    door.ready()
+    said = desk.until_said()
+    door.close()
+    if desk.backend.is_this_machine:
+        assert f"it is not this user's process that listens on port {desk.port} of 127.0.0.1; SESSION_PORT" in said
+        assert set(looked) == {("127.0.0.1", desk.port)}
+        assert heard == []
+    else:
+        assert looked == []
+        assert set(heard) == {f"/?t={TOKEN}"}
+
+
+def test_it_is_the_nodes_own_port_that_is_looked_at(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forwarder, to it from a port of one's own, is this user's in any case."""
+    looked = []
+    monkeypatch.setattr(connect, "is_of_this_user", lambda *place: bool(looked.append(place)))
+    desk.serve()
+    way = DirectConnection("127.0.0.1", desk.port)
+    monkeypatch.setattr(desk.backend, "port_forward", lambda *_: way, raising=False)
+    plan = replace(desk.plan, limits=replace(LIMITS, ports={"SESSION_PORT": desk.port}))
+    connected = connect.Connected(desk.backend, desk.cluster, plan, desk.said.append, desk.root)
+    with contextlib.closing(connected), pytest.raises(BackendError, match="it is not this user's process"):
+        connected.url("MAIN", connect.Port(desk.port, 0), check=True)
+    assert looked == [("127.0.0.1", desk.port)]
+    desk.said.append("")
 
 
 def test_a_session_that_ends_before_it_answers_says_nothing(desk: Desk) -> None:

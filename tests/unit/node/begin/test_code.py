@@ -11,6 +11,7 @@ from typing import Any
 import fsspec
 import pytest
 
+from oci_cluster.contract.storage import oci
 from oci_cluster.errors import ClusterError, NotPermittedError, SettingsError, StorageError
 from oci_cluster.node.begin import code as code_module
 from oci_cluster.node.begin.code import NoCodeError, fetch_code
@@ -199,6 +200,22 @@ def test_an_archive_without_end_fills_no_disk(target: Path, monkeypatch: pytest.
     with pytest.raises(SettingsError, match=r"CODE_URI /bucket/code\.tar is larger than 3 MiB; put data elsewhere"):
         fetch(f"memory://bucket/code.tar#sha256={'0' * 64}", target)
     assert sum(read) == 4 << 20
+    assert list(target.iterdir()) == []
+
+
+def test_an_object_that_is_larger_is_no_code(target: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As far as that, a bucket's is copied."""
+    asked = []
+
+    class Files:
+        def get_file(self, *words: str, most: float = 0) -> bool:
+            asked.append((*words, most))
+            return False
+
+    monkeypatch.setattr(oci, "open_files", lambda url, **_: (Files(), url.removeprefix("oci://")))
+    with pytest.raises(SettingsError, match=r"CODE_URI b@n/code\.tar is larger than 10240 MiB"):
+        fetch(f"oci://b@n/code.tar#sha256={'0' * 64}", target)
+    assert [(path, most) for path, _, most in asked] == [("b@n/code.tar", 10 << 30)]
     assert list(target.iterdir()) == []
 
 

@@ -33,6 +33,13 @@ def lock_of(entries: Sequence[str], *packages: str) -> str:
 # --- Those that are in the checkout ---------------------------------------------------------------------------------
 
 
+def with_hashes(lock: str) -> list[str]:
+    """Return the pins of *lock*, of which each has hashes."""
+    locked = re.findall(r"^([a-z0-9.-]+==[^ ]+) (?:; [^\\\n]+)?\\\n    --hash=sha256:", lock, re.MULTILINE)
+    assert len(locked) == len(re.findall(r"^[A-Za-z0-9]", lock, re.MULTILINE))
+    return locked
+
+
 @pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_every_framework_is_locked_as_its_env_file_stands(framework: str) -> None:
     """For this machine and for images: every pin is in it, every package has hashes; `make lock` was not forgotten."""
@@ -40,8 +47,7 @@ def test_every_framework_is_locked_as_its_env_file_stands(framework: str) -> Non
     both = [*requirements(ROOT / "common" / "env.yaml"), *own]
     text = (ROOT / framework / LOCK).read_text()
     assert text.startswith(head(own, both)), f"{framework}/env.yaml has changed, and {LOCK} has not: make lock"
-    locked = re.findall(r"^([a-z0-9.-]+==[^ ]+) (?:; [^\\\n]+)?\\\n    --hash=sha256:", text, re.MULTILINE)
-    assert len(locked) == len(re.findall(r"^[A-Za-z0-9]", text, re.MULTILINE))
+    locked = with_hashes(text)
     # Without extras: what they bring is locked by itself.
     pins = {re.sub(r"\[[^]]*]", "", entry.partition(";")[0].strip()) for entry in both}
     assert {pin.replace("_", "-").replace("backports.", "backports-") for pin in pins} <= set(locked)
@@ -50,10 +56,10 @@ def test_every_framework_is_locked_as_its_env_file_stands(framework: str) -> Non
 
 @pytest.mark.parametrize("file", ADDED, ids=lambda path: path.parent.name)
 def test_what_is_added_for_notebooks_and_sessions_is_locked_too(file: Path) -> None:
-    """As the file stands; and it is audited."""
+    """As the file stands, with hashes; and it is audited."""
     lock = lock_beside(file)
     assert is_lock_of(lock, requirements(file)), f"{file} has changed, and {lock.name} has not: make lock"
-    assert set(requirements(file)) <= set(re.findall(r"^([a-z0-9.-]+==[^ ]+) ", lock.read_text(), re.MULTILINE))
+    assert set(requirements(file)) <= set(with_hashes(lock.read_text()))
     assert lock in [path for pattern in audit.LOCKS for path in ROOT.glob(pattern)]
 
 

@@ -14,7 +14,7 @@ from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError
 from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH
-from oci_cluster.contract.cluster import cluster_code
+from oci_cluster.contract.cluster import Cluster, cluster_code
 from oci_cluster.errors import ExitCode, LostPlanError, SettingsError, UsageError
 
 
@@ -204,16 +204,27 @@ def test_a_job_that_kueue_would_suspend_for_ever_is_not_made(
     assert not place.fake.objects.get("jobs")
 
 
-@pytest.mark.parametrize("url", ["dask://evil:1::file:///x", "ftp://evil/x", "s3://others/work"])
-def test_a_work_dir_of_anybodys_job_is_not_opened(place: KubernetesPlace, url: str) -> None:
-    """Nor is one that the reader has not set; the cluster is listed, and can be ended, all the same."""
+def named_by_a_job(place: KubernetesPlace, url: str) -> Cluster:
+    """Return a cluster whose Job somebody has changed: its work dir is at *url*."""
     backend = place.backend
     cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
     (job,) = place.fake.objects["jobs"].values()
     for variable in job["spec"]["template"]["spec"]["containers"][0]["env"]:
         if variable["name"] == "WORK_DIR":
             variable["value"] = url
-    other = place.make()
+    return cluster
+
+
+def test_a_work_dir_that_who_reads_has_set_is_opened(place: KubernetesPlace) -> None:
+    cluster = named_by_a_job(place, "s3://mine/work")
+    place.settings["WORK_DIR"] = "s3://mine/work"
+    assert place.make().load(cluster).work_dir == "s3://mine/work"
+
+
+@pytest.mark.parametrize("url", ["dask://evil:1::file:///x", "ftp://evil/x", "s3://others/work"])
+def test_a_work_dir_of_anybodys_job_is_not_opened(place: KubernetesPlace, url: str) -> None:
+    """Nor is one that the reader has not set; the cluster is listed, and can be ended, all the same."""
+    cluster, other = named_by_a_job(place, url), place.make()
     with pytest.raises(LostPlanError, match="that is not opened without being asked"):
         other.load(cluster)
     assert [state.node for state in other.states([cluster])[cluster.launch_id]] == ["MAIN", "WORKER_1"]

@@ -120,7 +120,7 @@ def test_a_run_without_a_nodes_name_is_none(launcher: Launcher) -> None:
     assert list(codes(launcher.states(cluster))) == NODES
 
 
-@pytest.mark.parametrize("name", ["x", "WORKER_x", "WORKER_", "MAIN_"])
+@pytest.mark.parametrize("name", ["x", "WORKER_x", "WORKER_", "WORKER_0", "WORKER_01", "WORKER_1000000", "MAIN_"])
 def test_a_run_with_a_name_that_is_no_nodes_breaks_nothing(launcher: Launcher, name: str) -> None:
     """A tag is what somebody has typed: it must not cost the look at all clusters of the compartment."""
     cluster = launcher.launch()
