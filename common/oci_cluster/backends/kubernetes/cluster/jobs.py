@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
@@ -85,7 +86,8 @@ class Jobs:
             ages = [
                 (states.created_of(other), states.launch_of(other))
                 for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
-                if states.annotations_of(other).get(requests.NAME) == name and not states.JobView.of(other).is_finished
+                if (cluster := states.cluster_of(other, Path())) and cluster.name == name
+                if not states.JobView.of(other).is_finished
             ]
             if any(age < (created, launch) for age in ages) or (len(ages) > 1 and self._clock() >= give_up_at):
                 raise UsageError(f"a cluster named '{name}' was launched at the same moment; choose another --name")
@@ -211,10 +213,11 @@ class Jobs:
             if error.code != 403:
                 raise
             return []
-        # Anybody may put a label on what is theirs: a cluster's own bear its name, and its pods that with an index.
-        if kind == "pods":
-            return [pod for pod in found if states.name_of(pod).startswith(f"{name}-")]
-        return [item for item in found if states.name_of(item) in {name, f"{name}-main"}]
+        # Anybody may put a label on what is theirs: a cluster's own are its Job's, or bear its name and are nobody's.
+        own = {name, f"{name}-main"} if kind != "pods" else set()
+        return [
+            item for item in found if name in (by := states.owners_of(item)) or (not by and states.name_of(item) in own)
+        ]
 
     def remove(self, cluster: Cluster, name: str) -> None:
         """Removes the Job *name*, and returns when nothing that it owns is left.
