@@ -188,7 +188,7 @@ class Jobs:
         began = self._clock()
         while True:
             found = self._seen.look(cluster) or []
-            if not any(state.node == "MAIN" and not state.is_running for state in found):
+            if not any(state.node == "MAIN" and not (state.is_running or state.never_started) for state in found):
                 return found
             view = states.JobView.of(self._seen.job(cluster.handle) or {})
             is_counted = view.is_finished or 0 in view.failed | view.completed
@@ -214,10 +214,8 @@ class Jobs:
                 raise
             return []
         # Anybody may put a label on what is theirs: a cluster's own are its Job's, or bear its name and are nobody's.
-        own = {name, f"{name}-main"} if kind != "pods" else set()
-        return [
-            item for item in found if name in (by := states.owners_of(item)) or (not by and states.name_of(item) in own)
-        ]
+        named = {name, f"{name}-main"} if kind != "pods" else set()
+        return [item for item in found if _is_own(item, name, named)]
 
     def remove(self, cluster: Cluster, name: str) -> None:
         """Removes the Job *name*, and returns when nothing that it owns is left.
@@ -249,6 +247,13 @@ class Jobs:
                 for pod in left["pods"]:  # on a machine that nobody hears of, nobody says that they have ended
                     service.delete(service.path("pods", states.name_of(pod)), grace_s=0)
             self._sleep(0.2)
+
+
+def _is_own(item: Object, job: str, named: Collection[str]) -> bool:
+    """Returns whether *job* owns an object, or nobody, and its name is one of *named*."""
+    owners = (item.get("metadata") or {}).get("ownerReferences") or []
+    is_its = any(owner.get("kind") == "Job" and owner.get("name") == job for owner in owners)
+    return is_its or (not owners and states.name_of(item) in named)
 
 
 def _ended(nodes: Collection[str], unstarted: Collection[str] = ()) -> dict[str, str]:

@@ -74,11 +74,6 @@ def launch_of(item: Object) -> str:
     return labels_of(item).get(requests.LAUNCH, "")
 
 
-def owners_of(item: Object) -> set[str]:
-    """Returns the names of the objects that own an object."""
-    return {str(owner.get("name", "")) for owner in (item.get("metadata") or {}).get("ownerReferences") or []}
-
-
 def condition(item: Object, kind: str) -> Mapping[str, Any]:
     """Returns a condition of an object, empty where there is none."""
     found = (item.get("status") or {}).get("conditions") or []

@@ -33,7 +33,10 @@ def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str
     cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
     foreign = copy.deepcopy(next(iter(place.fake.objects[kind].values())))
     for name in ("database", f"{cluster.handle}-0-evil"):
-        foreign["metadata"] |= {"name": name, "ownerReferences": [{"uid": "of-others", "name": "theirs"}]}
+        foreign["metadata"] |= {
+            "name": name,
+            "ownerReferences": [{"uid": "of-others", "kind": "ConfigMap", "name": cluster.handle}],
+        }
         place.fake.objects[kind][name] = copy.deepcopy(foreign)
     place.lifecycle.stop(cluster)
     backend.finish(cluster, place.said.append)
@@ -208,6 +211,20 @@ def test_an_end_of_main_that_nobody_counts_is_not_waited_for_long(place: Kuberne
     backend.end(cluster, ["WORKER_1"])
     assert 10 <= place.clock() - began < 11
     assert not place.running()
+
+
+def test_the_end_of_a_main_that_never_began_is_not_waited_for(place: KubernetesPlace) -> None:
+    """As of a cluster in a queue: no Job ever counts it."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    (job,) = place.fake.objects["jobs"].values()
+    job["spec"]["suspend"] = True
+    place.fake.objects["pods"].clear()
+    # As somebody has asked for; the deadline of a Job that is suspended does not run.
+    job["metadata"]["annotations"]["oci-cluster-stop"] = "{}"
+    began = place.clock()
+    backend.end(cluster, ["MAIN", "WORKER_1"])
+    assert place.clock() - began < 1
 
 
 def test_a_job_that_names_no_queue_is_elastic_in_the_one_that_it_is_given(place: KubernetesPlace) -> None:
