@@ -127,10 +127,10 @@ class Lifecycle:
     # --- Find ----------------------------------------------------------------------------------------------
 
     def choose(self, name: str) -> Cluster:
-        """Return the cluster of the name, or id, *name*, or the only one that runs.
+        """Return the cluster called *name*, or the only one that runs.
 
-        Of several that had the name it is the one that runs, else the latest. Of several that run, which no launch
-        makes, it is that of this checkout.
+        An id counts before a name. Of several that had the name it is the one that runs, else the latest. Of several
+        that run, which no launch makes, it is that of this checkout.
         """
         clusters = self.backend.find()
         running = self._running(clusters)

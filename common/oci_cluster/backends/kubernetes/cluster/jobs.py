@@ -214,8 +214,8 @@ class Jobs:
                 raise
             return []
         # Anybody may put a label on what is theirs: a cluster's own are its Job's, or bear its name and are nobody's.
-        named = {name, f"{name}-main"} if kind != "pods" else set()
-        return [item for item in found if _is_own(item, name, named)]
+        unowned = {name, f"{name}-main"} if kind != "pods" else set()
+        return [item for item in found if _is_own(item, name, unowned)]
 
     def remove(self, cluster: Cluster, name: str) -> None:
         """Removes the Job *name*, and returns when nothing that it owns is left.
@@ -250,7 +250,7 @@ class Jobs:
 
 
 def _is_own(item: Object, job: str, named: Collection[str]) -> bool:
-    """Returns whether *job* owns an object, or nobody, and its name is one of *named*."""
+    """Returns whether *job* owns an object, or nobody does that is *named*."""
     owners = (item.get("metadata") or {}).get("ownerReferences") or []
     is_its = any(owner.get("kind") == "Job" and owner.get("name") == job for owner in owners)
     return is_its or (not owners and states.name_of(item) in named)
