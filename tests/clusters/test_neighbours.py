@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import quote
 
 import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -21,12 +19,13 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from harness import Launch, Project, is_listening, wait_until
 from oci_cloud import Cloud, environment_of, image_of
 from oci_user import User
+from readers import PURPOSES, WAYS, made_of, opens, strings_of
 from ssh_client import make_keys, ssh
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.signing import derived_key
-from oci_cluster.contract.session import TOKEN_FILE, session_dir, verifier_of
-from oci_cluster.launcher.session.types import Kind, read_kind
+from oci_cluster.contract.session import TOKEN_FILE, session_dir
+from oci_cluster.launcher.session.types import read_kind
 from oci_cluster.system.envs.python_env import with_packages
 
 UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.05)\n"
@@ -271,52 +270,6 @@ def test_who_makes_up_a_job_has_nothing_opened_and_nothing_removed(
         with pytest.raises(BlockingIOError):
             listener.accept()
     assert len(list(tmp_path.glob("evil-*"))) == len(names)
-
-
-def strings_of(value: object) -> Iterator[str]:
-    """Yield all names and texts in *value*, which JSON can hold, also those between blanks and commas."""
-    if isinstance(value, dict | list):
-        for each in [*value, *value.values()] if isinstance(value, dict) else value:
-            yield from strings_of(each)
-    else:
-        yield str(value)
-        yield from re.split(r"[\s,]+", str(value))
-
-
-PURPOSES = ("session", "client", "exchange", "logs", "certificate", "rendezvous")
-
-
-def made_of(text: str) -> set[str]:
-    """Return what might be a token of *text*: as it is; of a key also its hash, and the keys that the product makes."""
-    if not re.fullmatch("[0-9a-f]{8,}", text):
-        return {text} if len(text) >= 8 and text.isascii() and text.isprintable() else set()
-    return {text, verifier_of(text), *(derived_key(text, "", purpose).hex() for purpose in PURPOSES)}
-
-
-# By which ways who has the token gets in: it is in the address, in a header, or in a cookie that an address has led to.
-WAYS = {
-    "hello": {"address", "header"},
-    "tensorboard": {"address", "cookie"},
-    "jupyter": {"address", "header", "cookie"},
-}
-
-
-def opens(address: str, kind: Kind, launch_id: str, word: str) -> set[str]:
-    """Return the ways by which a session's server lets in who shows *word*."""
-    of_jupyter = re.sub("[^A-Za-z0-9]", "-", f"username-{address}:{kind.port}")  # jupyter_server, auth/identity.py
-    cookies = [f"{name}={word}" for name in (f"session-{launch_id}", of_jupyter)]
-    open_ways = set()
-    for way in ("address", "header", "cookie"):
-        connection = http.client.HTTPConnection(address, kind.port, timeout=60)
-        path = kind.probe.format(token=quote(word if way == "address" else ""))
-        shown = {"header": {"Authorization": f"token {word}"}, "cookie": {"Cookie": "; ".join(cookies)}}
-        connection.request("GET", path, headers=shown.get(way, {}))
-        answer = connection.getresponse()
-        if answer.status not in {401, 403}:
-            open_ways.add(way)
-        cookies += [each.partition(";")[0] for each in answer.headers.get_all("Set-Cookie", [])]
-        connection.close()
-    return open_ways
 
 
 def shown_to(reader: User) -> set[str]:

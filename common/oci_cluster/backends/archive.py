@@ -13,7 +13,7 @@ from typing import Any
 
 from oci_cluster.contract.cluster import FILE, Cluster, NodeState, Plan, State, kept_clusters
 from oci_cluster.contract.names import rank_of
-from oci_cluster.contract.parsers import parse_name
+from oci_cluster.contract.parsers import parse_name, parse_time
 from oci_cluster.system.files import locked, not_writable, read_kept, write_whole
 from oci_cluster.system.text import printable
 
@@ -37,6 +37,7 @@ def cluster_of_labels(labels: Mapping[str, str], launch_id: str, clusters_dir: P
     """
     try:
         cluster_id = parse_name(f"{parse_name(labels['name'])}-{launch_id}")
+        parse_time(labels["created"])  # no month is 99, which has the form of one
     except ValueError:
         return None
     if not _LAUNCH_ID.fullmatch(launch_id) or not TIME.fullmatch(labels["created"]):
@@ -46,10 +47,16 @@ def cluster_of_labels(labels: Mapping[str, str], launch_id: str, clusters_dir: P
 
 
 def with_kept(listed: Iterable[Cluster], root: Path, backend: str, name: str) -> list[Cluster]:
-    """Return those *listed* and those kept here, or those called *name*, by age."""
+    """Return those *listed* and those kept here, or those called *name*, by age.
+
+    Of one launch id the first counts, and what is kept here: whoever copies a cluster's labels takes no place.
+    """
+    kept = kept_clusters(root, backend, LOCK)
+    own = {cluster.launch_id: cluster.name for cluster in kept}
     found: dict[str, Cluster] = {}
-    for cluster in [*listed, *kept_clusters(root, backend, LOCK)]:
-        found.setdefault(cluster.launch_id, cluster)
+    for cluster in [*listed, *kept]:
+        if own.get(cluster.launch_id, cluster.name) == cluster.name:
+            found.setdefault(cluster.launch_id, cluster)
     named = [cluster for cluster in found.values() if name in {"", cluster.name}]
     return sorted(named, key=lambda cluster: cluster.age_key)
 

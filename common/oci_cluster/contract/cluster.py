@@ -334,6 +334,7 @@ def limits_of(environment: Mapping[str, str], framework_folder: Path) -> Limits:
         ports={name: read.value(name, parse_port) for name in (*defaults, *session) if name.endswith("_PORT")},
         exposed=read.setting("EXPOSE") or (),
     )
+    read.setting("INTERRUPTIBLE")  # who reads it later does not check it
     if read.problems:
         raise SettingsError.of(read.problems, "")
     return limits

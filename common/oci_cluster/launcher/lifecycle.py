@@ -10,7 +10,17 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from oci_cluster.backends.base import Backend
-from oci_cluster.contract.cluster import Cluster, Limits, Node, NodeState, Plan, any_running, clusters_dir, limits_of
+from oci_cluster.contract.cluster import (
+    FILE,
+    Cluster,
+    Limits,
+    Node,
+    NodeState,
+    Plan,
+    any_running,
+    clusters_dir,
+    limits_of,
+)
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
@@ -119,7 +129,8 @@ class Lifecycle:
     def choose(self, name: str) -> Cluster:
         """Return the cluster called *name*, or the only one that runs.
 
-        Of several that had the name it is the one that runs, else the latest.
+        An id counts before a name. Of several that had the name it is the one that runs, else the latest. Of several
+        that run, which no launch makes, it is that of this checkout.
         """
         clusters = self.backend.find()
         running = self._running(clusters)
@@ -128,9 +139,14 @@ class Lifecycle:
                 return running[0]
             names = ", ".join(cluster.name for cluster in running) or "none"
             raise UsageError(f"which cluster? running: {names}; scripts/list.sh --all shows those that have ended")
-        fitting = [cluster for cluster in running if cluster.name == name] or [
-            cluster for cluster in clusters if name in {cluster.name, cluster.cluster_id}
-        ]
+        if by_id := [cluster for cluster in clusters if cluster.cluster_id == name]:
+            return by_id[-1]
+        named = [cluster for cluster in running if cluster.name == name]
+        own = [cluster for cluster in named if (cluster.directory / FILE).exists()] or named
+        if len(own) > 1:
+            ids = ", ".join(cluster.cluster_id for cluster in own)
+            raise UsageError(f"which '{name}'? somebody has made a second one, and both run: {ids}; name one of these")
+        fitting = own or [cluster for cluster in clusters if cluster.name == name]
         if not fitting:
             known = ", ".join(dict.fromkeys(cluster.name for cluster in clusters)) or "none"
             raise UsageError(f"there is no cluster '{name}'; known: {known}")

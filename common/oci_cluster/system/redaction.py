@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import re
 
+from oci_cluster.system.text import harmless
+
 HIDDEN = "***"
 
 # What stands before an @ in a URL's authority. An oci:// URL has its bucket there, also as the folder of CODE_URI.
@@ -35,11 +37,11 @@ def redact(text: str) -> str:
 
 
 class RedactingFormatter(logging.Formatter):
-    """Formats lines of a log, tracebacks too, without passwords and tokens of URLs."""
+    """Formats lines of a log, tracebacks too, without URLs' passwords and control characters."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line of *record*."""
-        return redact(super().format(record))
+        return "\n".join(harmless(line, colour=False) for line in redact(super().format(record)).split("\n"))
 
 
 def _without_user(found: re.Match[str]) -> str:

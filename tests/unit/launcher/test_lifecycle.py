@@ -194,6 +194,25 @@ def test_an_id_names_an_older_cluster(life: Life) -> None:
     assert life.lifecycle.choose("mine-1") is older
 
 
+def test_of_two_that_run_under_one_name_that_of_this_checkout_is_meant(life: Life) -> None:
+    """Somebody has made the other one up, in a place that both can write to."""
+    own = life.run("mine", "1")
+    life.run("mine", "2")
+    assert refusal(lambda: life.lifecycle.choose("mine")) == (
+        "which 'mine'? somebody has made a second one, and both run: mine-1, mine-2; name one of these"
+    )
+    assert life.lifecycle.choose("mine-1") is own
+    (own.directory / "cluster.json").touch()
+    assert life.lifecycle.choose("mine") is own
+
+
+def test_no_name_stands_for_another_clusters_id(life: Life) -> None:
+    """Who ends a cluster by its id ends that one, whatever somebody has called another."""
+    own = life.run("mine", "1")
+    life.run("mine-1", "2")
+    assert life.lifecycle.choose("mine-1") is own
+
+
 def test_an_unknown_name_is_named_with_those_known(life: Life) -> None:
     """A name that no cluster has is told with the names that there are, each once."""
     life.ended("a", "1")

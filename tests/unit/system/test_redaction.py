@@ -67,7 +67,7 @@ def test_lines_of_a_log_and_tracebacks_are_redacted() -> None:
     """Libraries quote the URL that they could not open."""
     formatter = RedactingFormatter("%(message)s")
     try:
-        raise ValueError("cannot open https://me:hunter2@host/x")
+        raise ValueError("cannot open https://me:hunter2@host/x\x1b[2J\x1b]0;evil\x07")  # as somebody's Job names it
     except ValueError as error:
         found = (type(error), error, error.__traceback__)
         record = logging.LogRecord("a", logging.ERROR, __file__, 1, "at %s", ("ftp://me:hunter2@h",), found)

@@ -224,6 +224,7 @@ class KubernetesBackend(Backend):
         """Returns the clusters of the namespace, and ended ones that are kept here."""
         service, place = self.service, clusters_dir(self._root)
         jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
+        jobs.sort(key=states.created_of)  # by the API's clock: whoever copies a cluster's labels comes later
         known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
         self._seen.note_all([job for _, job in known])
         return archive.with_kept((cluster for cluster, _ in known), self._root, self.name, name)

@@ -68,6 +68,7 @@ def test_a_record_is_the_state_again() -> None:
         ("launch", "../x"),
         ("launch", "none0fit"),
         ("created", "now"),
+        ("created", "2026-99-99T00:00:00Z"),
         ("name", ".x"),
     ],
 )

@@ -260,7 +260,7 @@ class Seen:
         if cluster.handle and self._known[cluster.handle].pods is None:
             self.look(cluster)
         known = self._known[cluster.handle]
-        environment = states.environment_of(known.job)
+        environment = states.JobView.of(known.job).environment
         pods = sorted(known.pods or [], key=states.created_of)
         found = {index: pod for pod in pods if (index := states.index_of(pod)) is not None}
         return {states.node_of(index, environment).name: found[index] for index in sorted(found)}
@@ -284,7 +284,7 @@ def _queue_state(job: Object, workload: Object | None, pending: Sequence[Object]
         return State.QUEUED, line
     most = states.annotations_of(job).get(MAX_PREEMPTIONS, "")
     told = f"preempted {count} time{'s' if count > 1 else ''}" + (f", the last by {by_whom}" if by_whom else "")
-    if most.isdecimal() and count > int(most):
+    if most.isdecimal() and len(most) < 10 and count > int(most):  # anybody may have written it
         once = " (INTERRUPTIBLE=0 implies that)" if most == "0" else ""
         return State.CANCELED, f"{told}; MAX_PREEMPTIONS is {most}{once}"
     return State.PREEMPTED, line if kueue.was_just_preempted(workload) else f"{told}; {line}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
@@ -85,7 +86,8 @@ class Jobs:
             ages = [
                 (states.created_of(other), states.launch_of(other))
                 for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
-                if states.annotations_of(other).get(requests.NAME) == name and not states.JobView.of(other).is_finished
+                if (cluster := states.cluster_of(other, Path())) and cluster.name == name
+                if not states.JobView.of(other).is_finished
             ]
             if any(age < (created, launch) for age in ages) or (len(ages) > 1 and self._clock() >= give_up_at):
                 raise UsageError(f"a cluster named '{name}' was launched at the same moment; choose another --name")
@@ -186,7 +188,7 @@ class Jobs:
         began = self._clock()
         while True:
             found = self._seen.look(cluster) or []
-            if not any(state.node == "MAIN" and not state.is_running for state in found):
+            if not any(state.node == "MAIN" and not (state.is_running or state.never_started) for state in found):
                 return found
             view = states.JobView.of(self._seen.job(cluster.handle) or {})
             is_counted = view.is_finished or 0 in view.failed | view.completed
@@ -211,10 +213,9 @@ class Jobs:
             if error.code != 403:
                 raise
             return []
-        # Anybody may put a label on what is theirs: a cluster's own bear its name, and its pods that with an index.
-        if kind == "pods":
-            return [pod for pod in found if states.name_of(pod).startswith(f"{name}-")]
-        return [item for item in found if states.name_of(item) in {name, f"{name}-main"}]
+        # Anybody may put a label on what is theirs: a cluster's own are its Job's, or bear its name and are nobody's.
+        unowned = {name, f"{name}-main"} if kind != "pods" else set()
+        return [item for item in found if _is_own(item, name, unowned)]
 
     def remove(self, cluster: Cluster, name: str) -> None:
         """Removes the Job *name*, and returns when nothing that it owns is left.
@@ -246,6 +247,13 @@ class Jobs:
                 for pod in left["pods"]:  # on a machine that nobody hears of, nobody says that they have ended
                     service.delete(service.path("pods", states.name_of(pod)), grace_s=0)
             self._sleep(0.2)
+
+
+def _is_own(item: Object, job: str, named: Collection[str]) -> bool:
+    """Returns whether *job* owns an object, or nobody does that is *named*."""
+    owners = (item.get("metadata") or {}).get("ownerReferences") or []
+    is_its = any(owner.get("kind") == "Job" and owner.get("name") == job for owner in owners)
+    return is_its or (not owners and states.name_of(item) in named)
 
 
 def _ended(nodes: Collection[str], unstarted: Collection[str] = ()) -> dict[str, str]:

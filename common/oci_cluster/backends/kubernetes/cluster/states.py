@@ -26,9 +26,9 @@ from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
 
-_OBJECT = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 # No cluster is larger: an index becomes the name of a node, and a node a line of every list.
 _MOST_NODES = 10_000
+_WORKER = re.compile("WORKER_([0-9]{1,4})")
 # Why a container waits that will not start by itself: somebody has to change something. Source: the kubelet's
 # pkg/kubelet/images/types.go and kuberuntime, Kubernetes 1.36.
 _FINAL = {"InvalidImageName", "ErrImageNeverPull", "CreateContainerConfigError", "CreateContainerError"}
@@ -133,11 +133,10 @@ def node_of(index: int, environment: Mapping[str, str]) -> Node:
 def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
     """Returns *job*'s cluster, or None."""
     notes, launch_id, name = annotations_of(job), launch_of(job), name_of(job)
-    # Its name ends with the launch id: nobody takes another's place by copying labels.
-    if not _OBJECT.fullmatch(name) or not name.endswith(f"-{launch_id}"):
-        return None
     told = {field: notes.get(annotation, "") for field, annotation in requests.OF_CLUSTER.items()}
-    return archive.cluster_of_labels(told, launch_id, clusters_dir, backend="kubernetes", handle=name)
+    cluster = archive.cluster_of_labels(told, launch_id, clusters_dir, backend="kubernetes", handle=name)
+    # Its own name is made of both: nobody takes another's place by copying labels.
+    return cluster if cluster and name == requests.object_name(cluster.name, launch_id) else None
 
 
 def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Collection[str] = ()) -> Plan:
@@ -200,17 +199,20 @@ class JobView:
     def of(cls, job: Object) -> JobView:
         """Returns what *job* tells; one that tells nonsense has no nodes."""
         spec, status = job.get("spec") or {}, job.get("status") or {}
+        environment = environment_of(job)
         try:
             size = size_of(job)
+            node_of(size, environment)
+            is_interruptible(environment)
         except ValueError:
-            size = 0
+            size, environment = 0, {}
         met = {str(one.get("type")): one for one in status.get("conditions") or [] if one.get("status") == "True"}
         final, told = met.get("Failed") or met.get("Complete") or {}, annotations_of(job)
         ended = told.get(requests.ENDED, "").split()
-        ranks = sorted(int(name[7:]) for name in ended if name[:7] == "WORKER_" and name[7:].isdecimal())
+        ranks = sorted({int(found[1]) for name in ended if (found := _WORKER.fullmatch(name))})
         return cls(
             size=size,
-            environment=environment_of(job),
+            environment=environment,
             is_suspended=spec.get("suspend") is True,
             is_finished=bool(final),
             why=printable(final.get("reason", "")),
@@ -219,7 +221,7 @@ class JobView:
             stop_code=_stop_code(told.get(requests.STOP, "")),
             ended=frozenset(ended),
             unstarted=frozenset(told.get(requests.UNSTARTED, "").split()),
-            dropped=tuple(rank for rank in ranks[:_MOST_NODES] if size <= rank),
+            dropped=tuple(rank for rank in ranks if size <= rank),
             created=archive.second_of((job.get("metadata") or {}).get("creationTimestamp")),
         )
 
@@ -232,7 +234,7 @@ def _stop_code(text: str) -> int | None:
     """Returns the exit code in the file `stop`. What is no code is a stop, too."""
     if not text:
         return None
-    with contextlib.suppress(ValueError, TypeError, AttributeError):
+    with contextlib.suppress(ValueError, TypeError, AttributeError, RecursionError):
         code = json.loads(text).get("exit_code")
         if type(code) is int and 0 < code <= 255:
             return code

@@ -14,7 +14,7 @@ from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError
 from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH
-from oci_cluster.contract.cluster import Cluster, cluster_code
+from oci_cluster.contract.cluster import Cluster, State, cluster_code
 from oci_cluster.errors import ExitCode, LostPlanError, SettingsError, UsageError
 
 
@@ -32,11 +32,54 @@ def test_what_somebody_else_has_labelled_stays(place: KubernetesPlace, kind: str
     backend = place.backend
     cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
     foreign = copy.deepcopy(next(iter(place.fake.objects[kind].values())))
-    foreign["metadata"] |= {"name": "database", "ownerReferences": [{"uid": "of-others"}]}
-    place.fake.objects[kind]["database"] = foreign
+    for name in ("database", f"{cluster.handle}-0-evil"):
+        foreign["metadata"] |= {
+            "name": name,
+            "ownerReferences": [{"uid": "of-others", "kind": "ConfigMap", "name": cluster.handle}],
+        }
+        place.fake.objects[kind][name] = copy.deepcopy(foreign)
     place.lifecycle.stop(cluster)
     backend.finish(cluster, place.said.append)
-    assert list(place.fake.objects[kind]) == ["database"]
+    assert list(place.fake.objects[kind]) == ["database", f"{cluster.handle}-0-evil"]
+
+
+def copied(place: KubernetesPlace, name: str, launch_id: str, **annotations: str) -> None:
+    """Make a Job of the first one's labels, as anybody can who may make Jobs."""
+    jobs = place.fake.objects["jobs"]
+    made = copy.deepcopy(next(iter(jobs.values())))
+    own = {"oci-cluster-name": name, **annotations}
+    meta = {"name": f"{name}-{launch_id}", "uid": name, "creationTimestamp": "2999-01-01T00:00:00Z"}
+    made["metadata"] |= meta
+    made["metadata"]["labels"] |= {LAUNCH: launch_id}
+    made["metadata"]["annotations"] |= own
+    # A list is by name: theirs is first.
+    place.fake.objects["jobs"] = {meta["name"]: made, **jobs}
+
+
+def test_who_copies_a_launch_id_hides_no_cluster(place: KubernetesPlace) -> None:
+    """Neither one that runs, in this checkout and in others, nor one that has ended and is kept here."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    copied(place, "evil", cluster.launch_id, **{"oci-cluster-created": "2001-01-01T00:00:00Z"})
+    assert [found.name for found in place.make().find()] == ["mine"]
+    (cluster.directory / "cluster.json").rename(place.root / "away")
+    assert [found.name for found in place.make().find()] == ["mine"]
+    (place.root / "away").rename(cluster.directory / "cluster.json")
+    place.later()
+    place.lifecycle.stop(cluster)
+    copied(place, "evil", cluster.launch_id)
+    backend.finish(cluster, place.said.append)
+    assert [found.name for found in place.make().find()] == ["mine"]
+
+
+def test_a_job_that_is_no_cluster_takes_no_name(place: KubernetesPlace) -> None:
+    """No list shows it: nobody could say who has that name."""
+    backend = place.backend
+    place.lifecycle.launch(backend.prepare(backend.place(place.plan("first", 1)), place.said.append))
+    copied(place, "evil", "no-id", **{"oci-cluster-name": "mine"})
+    place.fake.objects["jobs"]["evil-no-id"]["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z"
+    place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    assert sorted(found.name for found in place.make().find()) == ["first", "mine"]
 
 
 def launch_beside(place: KubernetesPlace, launch_id: str, *, looks_until_it_goes: int = 0) -> None:
@@ -45,7 +88,7 @@ def launch_beside(place: KubernetesPlace, launch_id: str, *, looks_until_it_goes
 
     def may_go(*_: Any) -> None:
         if next(looks) == looks_until_it_goes:
-            del place.fake.objects["jobs"]["other"]
+            del place.fake.objects["jobs"][f"mine-{launch_id}"]
 
     backend = place.backend
     plan = backend.prepare(backend.place(place.plan("mine", 1)), place.said.append)
@@ -54,8 +97,8 @@ def launch_beside(place: KubernetesPlace, launch_id: str, *, looks_until_it_goes
         if made := place.fake.objects.get("jobs", {}).get(plan.placed["object"]):
             place.fake.after = may_go
             other = copy.deepcopy(made)
-            other["metadata"] |= {"name": "other", "uid": "other", "labels": {LAUNCH: launch_id}}
-            place.fake.objects["jobs"]["other"] = other
+            other["metadata"] |= {"name": f"mine-{launch_id}", "uid": "other", "labels": {LAUNCH: launch_id}}
+            place.fake.objects["jobs"][f"mine-{launch_id}"] = other
 
     place.fake.after = launch_another
     place.lifecycle.launch(plan)
@@ -65,13 +108,13 @@ def test_of_two_launches_of_one_name_at_once_the_second_is_refused(place: Kubern
     """Each has looked for the name before the other's Job was there; what the second has made is gone again."""
     with pytest.raises(UsageError, match="a cluster named 'mine' was launched at the same moment"):
         launch_beside(place, "0" * 8)
-    assert list(place.fake.objects["jobs"]) == ["other"]
+    assert list(place.fake.objects["jobs"]) == ["mine-00000000"]
 
 
 def test_of_two_launches_of_one_name_at_once_the_first_goes_on(place: KubernetesPlace) -> None:
     """When the other one has seen it, and has gone."""
     launch_beside(place, "f" * 8, looks_until_it_goes=3)
-    assert "other" not in place.fake.objects["jobs"]
+    assert "mine-ffffffff" not in place.fake.objects["jobs"]
     assert len(place.fake.objects["jobs"]) == 1
 
 
@@ -79,7 +122,7 @@ def test_one_that_was_made_before_in_the_same_second_and_does_not_see_this_one_g
     """It had looked before this one's Job was there: the order of ids is not that of time. Both once went on."""
     with pytest.raises(UsageError, match="a cluster named 'mine' was launched at the same moment"):
         launch_beside(place, "f" * 8)
-    assert list(place.fake.objects["jobs"]) == ["other"]
+    assert list(place.fake.objects["jobs"]) == ["mine-ffffffff"]
 
 
 def test_a_job_whose_launcher_was_killed_before_it_made_the_secret_has_its_key(place: KubernetesPlace) -> None:
@@ -170,6 +213,20 @@ def test_an_end_of_main_that_nobody_counts_is_not_waited_for_long(place: Kuberne
     assert not place.running()
 
 
+def test_the_end_of_a_main_that_never_began_is_not_waited_for(place: KubernetesPlace) -> None:
+    """As of a cluster in a queue: no Job ever counts it."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    (job,) = place.fake.objects["jobs"].values()
+    job["spec"]["suspend"] = True
+    place.fake.objects["pods"].clear()
+    # As somebody has asked for; the deadline of a Job that is suspended does not run.
+    job["metadata"]["annotations"]["oci-cluster-stop"] = "{}"
+    began = place.clock()
+    backend.end(cluster, ["MAIN", "WORKER_1"])
+    assert place.clock() - began < 1
+
+
 def test_a_job_that_names_no_queue_is_elastic_in_the_one_that_it_is_given(place: KubernetesPlace) -> None:
     """Kueue counts what it grows by, and decides when it begins. In no queue it would hold its pods back."""
     backend, elastic = place.backend, "kueue.x-k8s.io/elastic-job"
@@ -228,3 +285,22 @@ def test_a_work_dir_of_anybodys_job_is_not_opened(place: KubernetesPlace, url: s
     with pytest.raises(LostPlanError, match="that is not opened without being asked"):
         other.load(cluster)
     assert [state.node for state in other.states([cluster])[cluster.launch_id]] == ["MAIN", "WORKER_1"]
+
+
+@pytest.mark.parametrize(("most", "state"), [("0", State.FAILED), ("9" * 5000, State.PREEMPTED), ("", State.PREEMPTED)])
+def test_a_limit_of_preemptions_that_nobody_can_count_is_none(place: KubernetesPlace, most: str, state: State) -> None:
+    """Anybody may have written it, into a Job that all lists look at."""
+    backend = place.backend
+    cluster = place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
+    (job,) = place.fake.objects["jobs"].values()
+    job["spec"]["suspend"] = True
+    job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] = "team"
+    job["metadata"]["annotations"]["oci-cluster-max-preemptions"] = most
+    place.fake.objects["pods"].clear()
+    preempted = {"type": "Preempted", "status": "True", "reason": "InClusterQueue", "message": ""}
+    of_job = {"kueue.x-k8s.io/job-uid": job["metadata"]["uid"]}
+    place.fake.objects["workloads"] = {
+        "w": {"metadata": {"name": "w", "labels": of_job}, "status": {"conditions": [preempted]}}
+    }
+    other = place.make()
+    assert other.states(other.find())[cluster.launch_id][0].state is state

@@ -12,6 +12,7 @@ from unit.backends.kubernetes.pods_of import DISRUPTED, RUNNING, Object, ended, 
 from oci_cluster.backends.kubernetes.cluster import states
 from oci_cluster.backends.kubernetes.cluster.states import JobView
 from oci_cluster.contract.cluster import State
+from oci_cluster.errors import LostPlanError
 
 
 def nodes(found: Object, *pods: Object, **view: Any) -> dict[str, tuple[str, int | None]]:
@@ -131,7 +132,9 @@ def test_what_was_asked_for_is_how_a_node_ended() -> None:
     }
 
 
-@pytest.mark.parametrize("text", ["no json", "[]", '{"exit_code": 0}', '{"exit_code": true}', '{"exit_code": 999}'])
+@pytest.mark.parametrize(
+    "text", ["no json", "[]", '{"exit_code": 0}', '{"exit_code": true}', '{"exit_code": 999}', "[" * 100_000]
+)
 def test_a_stop_that_tells_no_code_is_a_stop(text: str) -> None:
     """And never a success."""
     assert nodes(job(annotations={"oci-cluster-stop": text}))["MAIN"] == ("CANCELED", 143)
@@ -239,6 +242,28 @@ def test_a_job_of_nonsense_has_no_nodes(completions: Any) -> None:
 
 
 @pytest.mark.parametrize(
+    ("name", "text"), [("WORKER_COUNT", "many"), ("PS_COUNT", "-1"), ("INTERRUPTIBLE", "\x1b[2J"), ("TTL", "nan")]
+)
+def test_variables_of_nonsense_are_no_nodes_and_no_plan(name: str, text: str, tmp_path: Path) -> None:
+    """One Job of anybody's, and all lists of the namespace would end with an error."""
+    made = job(annotations={"oci-cluster-name": "mine", "oci-cluster-created": "2026-01-01T00:00:00Z"})
+    made["metadata"]["labels"] = {"oci-cluster-launch": "0123abcd"}
+    env = made["spec"]["template"]["spec"]["containers"][0]["env"]
+    env[:] = [*(one for one in env if one["name"] != name), {"name": name, "value": text}]
+    cluster = states.cluster_of(made, tmp_path)
+    assert cluster is not None
+    assert set(nodes(made, pod(0, RUNNING))) == ({"MAIN", "WORKER_1", "WORKER_2"} if name == "TTL" else set())
+    with pytest.raises(LostPlanError, match="the Job mine-0123abcd does not say what was launched"):
+        states.plan_of(replace(cluster, framework="plain"), made, "", tmp_path)
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "99999", "\u0663", "-1"])
+def test_a_number_that_no_node_has_is_no_node(number: str) -> None:
+    told = job(1, annotations={"oci-cluster-ended": f"WORKER_{number} WORKER_7"})
+    assert list(nodes(told, pod(0, RUNNING))) == ["MAIN", "WORKER_7"]
+
+
+@pytest.mark.parametrize(
     ("text", "numbers"), [("", []), ("1,3-5", [1, 3, 4, 5]), ("x,2", [2]), ("5-3", []), ("1-x", []), ("-1", [])]
 )
 def test_lists_of_indexes(text: str, numbers: list[int]) -> None:
@@ -256,9 +281,13 @@ def test_a_pod_of_no_index_is_no_node() -> None:
     "change",
     [
         {"annotations": {"oci-cluster-name": "../x", "oci-cluster-created": "2026-01-01T00:00:00Z"}},
-        {"annotations": {"oci-cluster-name": "mine", "oci-cluster-created": "yesterday"}},
+        *(
+            {"annotations": {"oci-cluster-name": "mine", "oci-cluster-created": created}}
+            for created in ("yesterday", "2026-99-99T00:00:00Z", "\u0662\u0660\u0662\u0666-01-01T00:00:00Z")
+        ),
         {"labels": {"oci-cluster-launch": "0123"}},
         {"name": "other-ffffffff"},
+        {"name": "other-0123abcd"},
     ],
 )
 def test_a_job_that_no_launch_has_made_is_no_cluster(change: Object, tmp_path: Path) -> None:
