@@ -21,6 +21,11 @@ PROTOCOL = "file"
 _MOST_KEPT_BYTES = 16 << 20
 
 
+def at_home(text: str) -> Path:
+    """Return the path *text*, where ``~`` stands for a home folder that is known."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's own ends where there is none
+
+
 class NoRegularFileError(OSError):
     """A pipe, a device or a folder in the place of a file."""
 

@@ -29,7 +29,7 @@ from oci_cluster.contract.settings.settings_files import (
     session_defaults,
 )
 from oci_cluster.errors import Problem, SettingsError, UsageError
-from oci_cluster.launcher.launch.entry_point import check_outputs, find_code, find_folder, find_interpreter
+from oci_cluster.launcher.launch.entry_point import check_outputs, find_code, find_folder, find_interpreter, looking
 from oci_cluster.launcher.launch.settings_checks import SettingChecks, taken_ports
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import now
@@ -143,6 +143,7 @@ def _limits(environment: Mapping[str, str], folder: Path, problems: list[Problem
         return limits_of({name: text for name, text in environment.items() if name not in wrong}, folder)
 
 
+@looking()
 def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str], str]:
     """Return the framework's folder, the variables of ``--env``, and the user's interpreter."""
     try:
@@ -153,6 +154,7 @@ def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str
         raise UsageError(str(error)) from error
 
 
+@looking()
 def _code(
     request: Request, read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool
 ) -> tuple[Path, dict[str, str]]:
