@@ -16,7 +16,7 @@ from pathlib import Path
 from oci_cluster import __version__
 from oci_cluster.contract.cluster import Limits, Plan, limits_of, planned_nodes
 from oci_cluster.contract.names import rank_of
-from oci_cluster.contract.parsers import parse_bounds, parse_count, parse_name
+from oci_cluster.contract.parsers import matching, parse_bounds, parse_count
 from oci_cluster.contract.settings.node import checked, min_workers_of
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
 from oci_cluster.contract.settings.settings_files import (
@@ -36,6 +36,10 @@ from oci_cluster.system.text import now
 
 # For people to type and tables to show; with the launch id it must be a file's name.
 _LONGEST_NAME = 100
+_cluster_name = matching(
+    f"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}",
+    f"a name of letters, digits and . _ - ({_LONGEST_NAME} at most)",
+)
 
 
 @dataclass(frozen=True)
@@ -304,13 +308,6 @@ def _pair(text: str) -> tuple[str, str]:
     if name in FLAG_ONLY:
         raise ValueError(f"--env {name} is not accepted; use {FLAGS[name]} instead")
     return name, value
-
-
-def _cluster_name(text: str) -> str:
-    """Return *text*, if it is a valid name, also with the launch id added."""
-    if len(text) > _LONGEST_NAME:
-        raise ValueError(f"'{text}' has {len(text)} characters, {_LONGEST_NAME} at most")
-    return parse_name(text)
 
 
 def _complain(found: Sequence[Problem], request: Request, problems: list[Problem] | None) -> None:
