@@ -68,7 +68,8 @@ def _temporary() -> Path:
     """Return the folder of temporary files, the same for all processes and full disks."""
     named = [os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)]
     places = (Path(name).absolute() for name in [*named, "/tmp"])  # noqa: S108 - the system's own
-    return next((place for place in places if place.is_dir()), None) or Path(tempfile.gettempdir())
+    # Not Path's own test, which ends at a folder of another user's, such as the TMPDIR that su leaves.
+    return next((place for place in places if os.path.isdir(place)), None) or Path(tempfile.gettempdir())  # noqa: PTH112
 
 
 def is_node(text: str) -> bool:

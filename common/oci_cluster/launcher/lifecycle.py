@@ -7,9 +7,10 @@ import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
-from oci_cluster.backends.base import Backend
+from oci_cluster.backends.base import Backend, IsStopped
 from oci_cluster.contract.cluster import (
     FILE,
     Cluster,
@@ -54,10 +55,12 @@ class Lifecycle:
         root: Path,
         say: Say,
         *,
+        is_stopped: IsStopped = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """Act for the checkout *root*, which keeps logs and outputs, on *backend*."""
+        self._is_stopped = is_stopped
         self.backend = backend
         self.root = root
         self.say = say
@@ -91,7 +94,8 @@ class Lifecycle:
     def _one_at_a_time(self) -> AbstractContextManager[object]:
         if not self.backend.is_this_machine:
             return contextlib.nullcontext()
-        return locked(clusters_dir(self.root) / ".lock")
+        waiting = partial(self.say, "waiting: another launch.sh or scale.sh of this checkout is at work")
+        return locked(clusters_dir(self.root) / ".lock", waiting, self._is_stopped)
 
     def _roll_back(self, cluster: Cluster, error: BaseException) -> None:
         """Remove what has been started of *cluster*, whether the backend answered or not."""

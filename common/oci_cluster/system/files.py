@@ -8,17 +8,25 @@ import os
 import secrets
 import shutil
 import stat
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import IO, Any, BinaryIO
 
-from oci_cluster.errors import BackendError, NotPermittedError
+from oci_cluster.errors import BackendError, NotPermittedError, StoppedError
 
 PROTOCOL = "file"
 # Of what is kept of a cluster most is its environment. What a program can be given of that and of arguments is 6 MB at
 # most (Linux, exec.c: three quarters of _STK_LIM); as JSON it takes some more.
 _MOST_KEPT_BYTES = 16 << 20
+# Between two looks at a lock that another process has.
+_LOOK_S = 0.02
+
+
+def at_home(text: str) -> Path:
+    """Return the path *text*, where ``~`` stands for a home folder that is known."""
+    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's own ends where there is none
 
 
 class NoRegularFileError(OSError):
@@ -77,10 +85,13 @@ def _replaced(path: Path, mode: int) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def locked(path: Path, waiting: Callable[[], object] = lambda: None) -> Iterator[int]:
+def locked(
+    path: Path, waiting: Callable[[], object] = lambda: None, is_stopped: Callable[[], bool] = lambda: False
+) -> Iterator[int]:
     """Hold the lock of the file *path*, which is made; yield its descriptor.
 
-    A lock and not a file that is there: it goes with the process that holds it, however that ends.
+    A lock and not a file that is there: it goes with the process that holds it, however that ends. Raise StoppedError
+    where *is_stopped* before another one has given it up.
     """
     try:
         path.parent.mkdir(exist_ok=True)
@@ -89,12 +100,23 @@ def locked(path: Path, waiting: Callable[[], object] = lambda: None) -> Iterator
     except OSError as error:
         raise not_writable(path.parent, error) from error
     with lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _is_taken(lock):
             waiting()
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            # A wait of the kernel's would not end with a signal that is only noted.
+            while not _is_taken(lock):
+                if is_stopped():
+                    raise StoppedError(f"stopped while another process had {path}")
+                time.sleep(_LOOK_S)
         yield lock.fileno()
+
+
+def _is_taken(lock: IO[str]) -> bool:
+    """Take *lock*; return whether this process has it now."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def is_locked(path: Path) -> bool:

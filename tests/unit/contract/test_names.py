@@ -65,7 +65,7 @@ def test_a_short_name_that_another_user_has_made_is_not_taken(monkeypatch: pytes
     assert link_node_dir(place) == place
 
 
-@pytest.mark.parametrize("where", ["", "gone", "private"])
+@pytest.mark.parametrize("where", ["", "gone", 300 * "n", "private"])
 def test_a_full_disk_makes_no_other_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, where: str) -> None:
     """Whoever removes what is left must not look elsewhere than who has made it, when there was room."""
     (tmp_path / "private").mkdir()

@@ -10,6 +10,7 @@ from unit.launcher.life import Life, fail, refusal
 
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.errors import BackendError, StoppedError
+from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.system.files import locked
 
 # --- Launch ---------------------------------------------------------------------------------------------------------
@@ -141,6 +142,16 @@ def test_launches_on_one_machine_wait_for_each_other(life: Life) -> None:
         pass
     look()
     assert held == [True, True, False]
+
+
+def test_a_launch_that_waits_for_another_says_so_and_can_be_stopped(life: Life) -> None:
+    """That one may be suspended, by Ctrl-Z; nothing has been started."""
+    plan = life.plan()
+    lifecycle = Lifecycle(life.backend, life.root, life.said.append, is_stopped=lambda: bool(life.said))
+    with locked(life.place / ".lock"), pytest.raises(StoppedError):
+        lifecycle.launch(plan)
+    assert life.said == ["waiting: another launch.sh or scale.sh of this checkout is at work"]
+    assert life.backend.asked("start", "remove") == []
 
 
 # --- Which cluster is meant -----------------------------------------------------------------------------------------

@@ -92,6 +92,28 @@ def test_logs_shows_nodes_that_were_added(door: Door, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out.splitlines()[-1] == "WORKER_2 | hello of WORKER_2"
 
 
+@pytest.mark.parametrize(("words", "shown"), [([], ["MAIN", "WORKER_1", "WORKER_2"]), (["--node", "MAIN"], ["MAIN"])])
+def test_logs_follows_nodes_that_are_added_meanwhile(
+    door: Door, capsys: pytest.CaptureFixture[str], words: list[str], shown: list[str]
+) -> None:
+    """All that they print is shown, unless one node is wanted."""
+    door.run()
+    (cluster,) = door.backend.clusters
+    door.backend.poll_s = 0.0
+    looks = iter(range(100))
+
+    def look() -> None:
+        if (number := next(looks)) == 3:
+            (cluster.directory / "logs" / "WORKER_2.log").write_text("hello of WORKER_2\n")
+            door.backend.set_node(cluster, "WORKER_2", None)
+        elif number == 6:
+            door.backend.end_nodes(cluster)
+
+    door.backend.on["states"] = look
+    assert verbs.run("logs", ["-f", *words]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == shown
+
+
 def test_one_cluster_that_cannot_be_described_hides_no_other(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
     """What its backend says of its nodes is there, and why nothing more is known."""
     door.run("first", "aa")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.errors import BackendError, NotPermittedError
+from oci_cluster.errors import BackendError, NotPermittedError, StoppedError
 from oci_cluster.system import files
 from oci_cluster.system.files import is_locked, locked, not_writable, read_kept, write_whole
 
@@ -162,6 +162,18 @@ def test_a_second_one_waits(tmp_path: Path) -> None:
         order.append("first")
     thread.join(10)
     assert order == ["first", "second"]
+
+
+def test_who_is_told_to_stop_waits_no_more(tmp_path: Path) -> None:
+    """The one that holds it may be suspended for ever."""
+    told: list[str] = []
+    with (
+        locked(tmp_path / "lock"),
+        pytest.raises(StoppedError, match=r"stopped while another process had .*/lock"),
+        locked(tmp_path / "lock", lambda: told.append("waiting"), lambda: bool(told)),
+    ):
+        pytest.fail("two have it")
+    assert told == ["waiting"]
 
 
 def test_a_lock_goes_with_its_process(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
 def _locks(folders: Sequence[Path]) -> Finding:
     """Return whether other programs see a lock in each of *folders*."""
     for folder in folders:
-        there = next(path for path in (folder, *folder.parents) if path.exists())
+        there = next(path for path in (folder, *folder.parents) if os.path.exists(path))  # noqa: PTH110 - never raises
         try:
             with tempfile.NamedTemporaryFile(dir=there, prefix=".check-") as held:
                 fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)

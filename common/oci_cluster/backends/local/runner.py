@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import gc
 import os
+import shlex
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,7 @@ from oci_cluster.contract.names import node_dir, remove_node_dir
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterError
-from oci_cluster.system.files import not_writable
+from oci_cluster.system.files import not_writable, write_whole
 from oci_cluster.system.process import Children, Signals, sweep_marked
 
 # Agents get so much beyond their own grace, to tidy up.
@@ -95,8 +97,7 @@ class Runner:
             self._start(node)
 
     def _start(self, node: Node) -> None:
-        path = os.pathsep.join([str(Path(self._plan.python).parent), self._environ.get("PATH", os.defpath)])
-        environ = {**self._environ, "PATH": path, **self._plan.environment, **node.environment}
+        environ = {**self._environ, "PATH": self._path, **self._plan.environment, **node.environment}
         environ |= share_of(self._plan, node)
         # The launcher's own folder: where the work dir is, others may write.
         environ["CLIENT_DIR"] = str(self._directory)
@@ -120,6 +121,23 @@ class Runner:
             os.close(output)
         record = {"node": node.name, "state": State.IN_PROGRESS, "exit_code": None, "pid": pid, "address": node.address}
         self._nodes.append(record)
+
+    @cached_property
+    def _path(self) -> str:
+        """The nodes' ``PATH``, where ``python`` is the launch's interpreter."""
+        python = Path(self._plan.python)
+        places = [str(python.parent), self._environ.get("PATH", os.defpath)]
+        # What start scripts call may be another one beside python3.12, or none, as in /usr/bin.
+        if python.with_name("python").resolve() != python.resolve():
+            own = self._directory / "bin"
+            try:
+                own.mkdir(exist_ok=True)
+                # No link: an environment's Python would not find that.
+                write_whole(own / "python", f'#!/bin/sh\nexec {shlex.quote(str(python))} "$@"\n', mode=0o700)
+            except OSError as error:
+                raise not_writable(own, error) from error
+            places.insert(0, str(own))
+        return os.pathsep.join(places)
 
     def _collect(self) -> bool:
         """Record the nodes that have ended; return whether there were any."""

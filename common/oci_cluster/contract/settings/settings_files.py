@@ -140,6 +140,8 @@ class SettingsReader:
             self.complain(name, f"{name}: {error.text}", error.next_step)
         except ValueError as error:
             self.complain(name, f"{name}: {error}")
+        except OSError as error:  # in a folder that is another user's, or with too long a name
+            self.complain(name, f"{name}: {error.filename} cannot be looked at: {error.strerror}")
         return default  # type: ignore[return-value]
 
     def complain(self, setting: str, text: str, next_step: str = "") -> None:

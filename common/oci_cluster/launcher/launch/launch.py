@@ -123,8 +123,12 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
     """
     say = say_to_stderr(program())
     signals: Signals | None = None
-    with contextlib.closing(open_named(line, lambda: signals is not None and signals.received is not None)) as backend:
-        lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
+
+    def is_stopped() -> bool:
+        return signals is not None and signals.received is not None
+
+    with contextlib.closing(open_named(line, is_stopped)) as backend:
+        lifecycle = Lifecycle(backend, PROJECT_ROOT, say, is_stopped=is_stopped)
         plan, is_preview = (plan_of or _plan)(line, backend), line.has("--dry-run")
         if is_preview and not backend.is_this_machine:
             plan = with_placeholder(plan, PROJECT_ROOT, given_settings())

@@ -16,7 +16,7 @@ from pathlib import Path
 from oci_cluster import __version__
 from oci_cluster.contract.cluster import Limits, Plan, limits_of, planned_nodes
 from oci_cluster.contract.names import rank_of
-from oci_cluster.contract.parsers import parse_bounds, parse_count, parse_name
+from oci_cluster.contract.parsers import matching, parse_bounds, parse_count
 from oci_cluster.contract.settings.node import checked, min_workers_of
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS, PASSED_ON
 from oci_cluster.contract.settings.settings_files import (
@@ -29,13 +29,17 @@ from oci_cluster.contract.settings.settings_files import (
     session_defaults,
 )
 from oci_cluster.errors import Problem, SettingsError, UsageError
-from oci_cluster.launcher.launch.entry_point import check_outputs, find_code, find_folder, find_interpreter
+from oci_cluster.launcher.launch.entry_point import check_outputs, find_code, find_folder, find_interpreter, looking
 from oci_cluster.launcher.launch.settings_checks import SettingChecks, taken_ports
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import now
 
 # For people to type and tables to show; with the launch id it must be a file's name.
 _LONGEST_NAME = 100
+_cluster_name = matching(
+    f"[A-Za-z0-9][A-Za-z0-9._-]{{0,{_LONGEST_NAME - 1}}}",
+    f"a name of letters, digits and . _ - ({_LONGEST_NAME} at most)",
+)
 
 
 @dataclass(frozen=True)
@@ -143,6 +147,7 @@ def _limits(environment: Mapping[str, str], folder: Path, problems: list[Problem
         return limits_of({name: text for name, text in environment.items() if name not in wrong}, folder)
 
 
+@looking()
 def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str], str]:
     """Return the framework's folder, the variables of ``--env``, and the user's interpreter."""
     try:
@@ -153,6 +158,7 @@ def _typed(request: Request, root: Path, cwd: Path) -> tuple[Path, dict[str, str
         raise UsageError(str(error)) from error
 
 
+@looking()
 def _code(
     request: Request, read: SettingsReader, folder: Path, cwd: Path, *, ephemeral: bool
 ) -> tuple[Path, dict[str, str]]:
@@ -302,13 +308,6 @@ def _pair(text: str) -> tuple[str, str]:
     if name in FLAG_ONLY:
         raise ValueError(f"--env {name} is not accepted; use {FLAGS[name]} instead")
     return name, value
-
-
-def _cluster_name(text: str) -> str:
-    """Return *text*, if it is a valid name, also with the launch id added."""
-    if len(text) > _LONGEST_NAME:
-        raise ValueError(f"'{text}' has {len(text)} characters, {_LONGEST_NAME} at most")
-    return parse_name(text)
 
 
 def _complain(found: Sequence[Problem], request: Request, problems: list[Problem] | None) -> None:

@@ -248,6 +248,13 @@ def view_logs(
     if shown.node and shown.node not in nodes:
         raise UsageError(f"{cluster.name} has no node '{shown.node}'; it has {', '.join(nodes)}")
     nodes = [shown.node] if shown.node else nodes
+
+    def is_running() -> bool:
+        now = states() if shown.follow else []
+        for state in now if not shown.node else []:  # scale.sh adds some
+            merged.add(state.node)
+        return any_running(now)
+
     tail = None
     if shown.lines is not None:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as other:
@@ -256,7 +263,6 @@ def view_logs(
         copy = backend.logs(cluster, Path(scratch), follow=shown.follow)
         merged = MergedLogs(copy.directory, nodes, out, colour=shown.colour)
         try:
-            is_running = (lambda: any_running(states())) if shown.follow else (lambda: False)
             show_logs(merged, is_running, signals, copy=copy, say=say, poll_s=backend.poll_s, tail=tail)
         finally:
             copy.close()

@@ -83,6 +83,8 @@ def test_packages_are_added_to_the_frameworks_environment(
         ({"TORCH": "gpu"}, "TORCH: 'gpu' is not cpu"),
         ({"GPUS_PER_NODE": "1.5"}, "GPUS_PER_NODE: '1.5' is not a whole number from 0 to 1000, nor auto nor all"),
         ({"EXTRA_ENV": "no.yaml"}, "EXTRA_ENV: there is no file no.yaml in"),
+        ({"EXTRA_ENV": "~nobody-of-this-name/a"}, "EXTRA_ENV: there is no file ~nobody-of-this-name/a in"),
+        ({"EXTRA_ENV": 300 * "n"}, f"EXTRA_ENV: {300 * 'n'} cannot be looked at: File name too long"),
     ],
 )
 def test_what_cannot_be_added_is_refused_before_anything_is_made(

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import socket
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -145,6 +146,27 @@ def test_a_runner_starts_all_nodes_and_records_how_each_ended(nodes: FakeNodes) 
     assert nodes.agents.environs[101]["PATH"] == "/venv/bin:/bin"
     assert "CLUSTER_RUNNER" not in nodes.agents.environs[101]
     assert nodes.agents.environs[101]["CLIENT_DIR"] == str(nodes.cluster.directory)
+
+
+@pytest.mark.parametrize("beside", ["none", "another", "a link"])
+def test_python_is_the_launchs_interpreter(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beside: str
+) -> None:
+    """As start scripts call it: /usr/bin has python3.12, and as python another version, or none."""
+    folder = tmp_path / "it's mine"
+    folder.mkdir()
+    for name in ("python3.12", *(["python"] if beside == "another" else [])):
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*"\n')
+        (folder / name).chmod(0o755)
+    if beside == "a link":
+        (folder / "python").symlink_to("python3.12")
+    nodes = FakeNodes(keep(root, make_plan(python=str(folder / "python3.12"))), monkeypatch)
+    nodes.run(lambda: nodes.ends(101, 102))
+    found = {environ["PATH"] for environ in nodes.agents.environs.values()}
+    environ = {"PATH": f"{found.pop()}:/usr/bin"}
+    said = subprocess.run(["/bin/sh", "-c", "python 'a  b'"], env=environ, capture_output=True, check=True)
+    assert (said.stdout, found) == (b"python3.12 a  b\n", set())
+    assert (nodes.cluster.directory / "bin").exists() == (beside != "a link"), "an environment's own stays first"
 
 
 @linux

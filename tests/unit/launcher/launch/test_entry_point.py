@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from unit.launcher.fake_checkout import HINT, Checkout, refusal
 
 from oci_cluster.errors import SettingsError, UsageError
+
+# Longer than a name may be on any disk.
+LONG = 300 * "n"
 
 # --- Code and entry point -------------------------------------------------------------------------------------------
 
@@ -168,6 +172,20 @@ def test_code_without_an_entry_point_is_refused(checkout: Checkout) -> None:
     assert refusal(UsageError, checkout, settings={"CODE_DIR": "src"}) == (
         "--code 'src' has no entry point: say with --entry which file in it is to be run"
     )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"python": LONG},
+        *({"settings": settings} for settings in ({"ENTRY_POINT": LONG}, {"CODE_DIR": LONG}, {"ENTRY_MODULE": LONG})),
+    ],
+)
+def test_what_the_system_refuses_to_look_at_is_named(checkout: Checkout, asked: dict[str, Any]) -> None:
+    """In the system's words: too long a name, or a file in a folder that is another user's."""
+    found = refusal(UsageError, checkout, **asked)
+    assert found.startswith(f"{checkout.cwd / LONG}")
+    assert found.endswith(" cannot be looked at: File name too long; allow it, or name another")
 
 
 def test_a_framework_without_an_example_needs_an_entry_point(checkout: Checkout) -> None:
@@ -354,7 +372,7 @@ def test_a_program_that_is_no_interpreter_is_refused(checkout: Checkout, text: s
     assert said in found
 
 
-@pytest.mark.parametrize("text", ["none", "empty", "my script.py"])
+@pytest.mark.parametrize("text", ["none", "empty", "my script.py", "~nobody-of-this-name/venv"])
 def test_what_cannot_be_run_is_no_interpreter(checkout: Checkout, text: str) -> None:
     """A missing file, a folder without one, and a file that is not executable are wrong usage."""
     (checkout.cwd / "empty").mkdir()

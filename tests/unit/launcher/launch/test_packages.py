@@ -75,6 +75,8 @@ def test_a_list_that_cannot_be_added_is_refused(tmp_path: Path, monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match=r"requirements.txt cannot be read: .*No such file"):
         packages_of(["requirements.txt"], "")
+    with pytest.raises(SettingsError, match=r"~nobody-of-this-name/r.txt cannot be read: .*No such file"):
+        packages_of(["~nobody-of-this-name/r.txt"], "")
     (tmp_path / "requirements.txt").write_text("--pre\npandas\n")
     with pytest.raises(
         UsageError, match=r"'--pre' is an option of pip's, and no package; set EXTRA_ENV=requirements.txt"

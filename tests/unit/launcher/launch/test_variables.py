@@ -79,6 +79,9 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     assert refusal(("--env-file", "none.env"), cwd=tmp_path).startswith(
         f"--env-file: {tmp_path}/none.env cannot be read: "
     )
+    assert refusal(("--env-file", "~nobody-of-this-name/a"), cwd=tmp_path).startswith(
+        f"--env-file: {tmp_path}/~nobody-of-this-name/a cannot be read: "
+    )
 
 
 @pytest.mark.parametrize(
