@@ -96,8 +96,8 @@ run_verb() {
 # own_venv ROOT: the launcher's Python environment: .venv, unless that is the user's own. system/envs/python_env.py knows the same.
 own_venv() {
   local venv="$1/.venv" mark
-  if [[ -e "${venv}/pyvenv.cfg" ]]; then
-    for mark in "${venv}"/.launcher.lock "${venv}"/.tools-* "${venv}"/.dev-installed; do
+  if [[ -e "${venv}/pyvenv.cfg" || -e "${venv}/conda-meta" || -f "${venv}" ]]; then
+    for mark in "${venv}"/.launcher.lock "${venv}"/.uv.lock "${venv}"/.tools-* "${venv}"/.dev-installed; do
       [[ ! -e "${mark}" ]] || break
     done
     [[ -e "${mark}" ]] || venv="$1/.venv-clusters"
