@@ -52,7 +52,7 @@ _SEES = "import site; site.addsitedir({!r})\n"
 def own_venv(root: Path) -> Path:
     """Return the folder of the launcher's environment in *root*, whether it exists or not.
 
-    A project may have a ``.venv`` of its user's, also one of conda's, or a file that names one, in which nothing of ours
+    A project may have a ``.venv`` of its user's, also one of conda's or a file that names one, in which nothing of ours
     is installed: then it is ``.venv-clusters``. ``common/lib.sh`` knows the same.
     """
     usual = root / ".venv"
