@@ -101,6 +101,30 @@ use_lent_pip() {
   assert_equal "$(cd "${mine}/vendor" && ls -A)" $'.fetched\n'"${before##*/}"$'\nrequirements.txt'
 }
 
+@test "the wheel: a signal ends pip, too, and leaves nothing of it" {
+  make_mine
+  rm "${mine}"/vendor/*.whl
+  printf 'oci-cluster==0.1.0 --hash=sha256:%064d\n' 0 >"${mine}/vendor/requirements.txt"
+  use_lent_pip
+  printf '%s\n' '#!/bin/sh' 'echo $$ >"'"${STUB_DIR}"'/pip"' 'exec sleep 300' >pip
+  begin "${mine}/scripts/list.sh"
+  eventually test -s "${STUB_DIR}/pip"
+  kill -TERM "${JOB}"
+  finish
+  assert_equal "${status}" 143
+  assert_regex "${stderr}" "list.sh: stopped$"
+  eventually has_ended "$(cat "${STUB_DIR}/pip")"
+  assert_equal "$(ls -A "${mine}/vendor")" requirements.txt
+}
+
+@test "the wheel: a clone without it is told what to do" {
+  make_mine
+  rm "${mine}"/vendor/*.whl
+  run -78 --separate-stderr "${mine}/scripts/list.sh"
+  assert_equal "${stderr}" "list.sh: error: ${mine} has no vendor/oci_cluster-*.whl, which is all that the scripts run; bring \
+it back, and see that git has it: git add -f vendor/*.whl"
+}
+
 # A launch that notes its words, prints what is given, and ends as is given.
 stub_launch() { # code, text
   own "${PROJECT}/scripts/launch.sh"
