@@ -151,12 +151,13 @@ def _from_ads(words: Words) -> int:
 
     line, _ = verbs.read_equipped("from-ads", words)
     from oci_cluster.ads_migration import from_ads
+    from oci_cluster.system.files import at_home
 
     asked = from_ads.Asked(
-        yaml=Path(line.words[0]).expanduser(),
+        yaml=at_home(line.words[0]),
         backend=line.value("--backend", "oci"),
         code=line.value("--code"),
-        output=Path(line.value("--output")).expanduser() if line.has("--output") else None,
+        output=at_home(line.value("--output")) if line.has("--output") else None,
         merge=line.has("--merge"),
         force=line.has("--force"),
         dry_run=line.has("--dry-run"),

@@ -21,6 +21,11 @@ PROTOCOL = "file"
 _MOST_KEPT_BYTES = 16 << 20
 
 
+def at_home(path: str | Path) -> Path:
+    """Return *path* with its ``~`` replaced; where nobody knows that home, as it stands."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib's raises RuntimeError there
+
+
 class NoRegularFileError(OSError):
     """A pipe, a device or a folder in the place of a file."""
 

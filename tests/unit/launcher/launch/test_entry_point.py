@@ -354,7 +354,7 @@ def test_a_program_that_is_no_interpreter_is_refused(checkout: Checkout, text: s
     assert said in found
 
 
-@pytest.mark.parametrize("text", ["none", "empty", "my script.py"])
+@pytest.mark.parametrize("text", ["none", "~nobody-here/bin/python", "empty", "my script.py"])
 def test_what_cannot_be_run_is_no_interpreter(checkout: Checkout, text: str) -> None:
     """A missing file, a folder without one, and a file that is not executable are wrong usage."""
     (checkout.cwd / "empty").mkdir()
