@@ -213,6 +213,12 @@ make_there() { # target...
   assert_output "images size"
 }
 
+@test "make: our file may stand alone, and reads no terminal" {
+  make_mine
+  make_there -f scripts/clusters.mk build <<<'build: what a terminal would be read for'
+  assert_output "images build dask"
+}
+
 @test "make: lock writes the locks of a project anew, with the uv that is given (needs .venv)" {
   use_tools
   make_mine
