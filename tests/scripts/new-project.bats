@@ -46,6 +46,22 @@ use_lent_pip() {
   PATH="$(path_without git)" run -0 "${mine}/scripts/update.sh" newer
 }
 
+@test "new: a signal ends git, too, and leaves nothing of it" {
+  mkdir bin tmp
+  printf '%s\n' '#!/bin/sh' 'case "$*" in *" fetch "*) echo $$ >"'"${STUB_DIR}"'/git"; exec sleep 300 ;; esac' >bin/git
+  chmod +x bin/git
+  for how in "-TERM " "-INT -"; do # to the script alone; to all, as a terminal does
+    PATH="${PWD}/bin:${PATH}" TMPDIR="${PWD}/tmp" begin "${PROJECT}/scripts/new.sh" dask "${mine}" --from https://h.invalid/x#v1
+    eventually test -s "${STUB_DIR}/git"
+    kill "${how%% *}" -- "${how##* }${JOB}"
+    finish
+    assert_equal "${status}" 143
+    assert_equal "${stderr}" "new.sh: stopped"
+    assert_equal "$(ls -A tmp)" ""
+    rm "${STUB_DIR}/git"
+  done
+}
+
 @test "update: a conflict ends with 1, and names the file" {
   make_mine
   cp -R "${PROJECT}" newer
