@@ -22,7 +22,7 @@ _MOST_KEPT_BYTES = 16 << 20
 
 
 def at_home(path: str | Path) -> Path:
-    """Return *path* with its ``~`` replaced; where nobody knows that home, as it stands."""
+    """Return *path* with its ``~`` replaced; an unknown home stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib's raises RuntimeError there
 
 
