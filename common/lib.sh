@@ -96,8 +96,8 @@ run_verb() {
 # own_venv ROOT: the launcher's Python environment: .venv, unless that is the user's own. system/envs/python_env.py knows the same.
 own_venv() {
   local venv="$1/.venv" mark
-  if [[ -e "${venv}/pyvenv.cfg" ]]; then
-    for mark in "${venv}"/.launcher.lock "${venv}"/.tools-* "${venv}"/.dev-installed; do
+  if [[ -e "${venv}/pyvenv.cfg" || -e "${venv}/conda-meta" || -f "${venv}" ]]; then
+    for mark in "${venv}"/.launcher.lock "${venv}"/.uv.lock "${venv}"/.tools-* "${venv}"/.dev-installed; do
       [[ ! -e "${mark}" ]] || break
     done
     [[ -e "${mark}" ]] || venv="$1/.venv-clusters"
@@ -123,17 +123,28 @@ find_python() {
 # fetch_wheel VENDOR: have pip bring the wheel that requirements.txt of that folder names, where another one was there
 # last or none; pip checks its hash. Most projects have the wheel itself there.
 fetch_wheel() {
-  local vendor="$1" scratch status=0
+  local vendor="$1" scratch status=0 fetching=""
   set -- "${vendor}"/oci_cluster-*.whl
   [[ -f "${vendor}/requirements.txt" ]] || return 0
   [[ ! -e "$1" ]] || ! cmp -s "${vendor}/requirements.txt" "${vendor}/.fetched" || return 0
   find_python "${vendor}/.."
   log "fetching the wheel that ${vendor}/requirements.txt names"
   scratch="$(mktemp -d "${vendor}/.new.XXXXXX")" || exit
+  # A signal ends this shell, and not the program that it waits for: pip has a group of its own, which is ended.
+  trap 'trap "" INT TERM HUP
+    [[ -z "${fetching}" ]] || { kill -TERM -- "-${fetching}" && wait "${fetching}"; } 2>/dev/null || :
+    rm -rf "${scratch}"
+    log stopped || :' EXIT
+  set -m
   { "${python}" -I -m venv "${scratch}/venv" &&
     "${scratch}/venv/bin/python" -I -m pip download --quiet --disable-pip-version-check --no-input --no-deps \
-      --only-binary :all: --require-hashes --dest "${scratch}" --requirement "${vendor}/requirements.txt" &&
-    rm -f "$@" && mv "${scratch}"/*.whl "${vendor}" && cp "${vendor}/requirements.txt" "${vendor}/.fetched"; } || status=$?
+      --only-binary :all: --require-hashes --dest "${scratch}" --requirement "${vendor}/requirements.txt"; } </dev/null &
+  fetching=$!
+  set +m
+  wait "${fetching}" || status=$?
+  trap - EXIT
+  [[ "${status}" -ne 0 ]] || { rm -f "$@" && mv "${scratch}"/*.whl "${vendor}" &&
+    cp "${vendor}/requirements.txt" "${vendor}/.fetched"; } || status=$?
   rm -rf "${scratch}"
   [[ "${status}" -eq 0 ]] || die 69 "the wheel cannot be had; see above, and correct ${vendor}/requirements.txt"
 }
@@ -143,7 +154,11 @@ unpack_wheel() {
   local folder="$1" python="" first="" status=0
   fetch_wheel "${folder}/vendor"
   set -- "${folder}"/vendor/oci_cluster-*.whl
-  [[ -e "$1" ]] || return 0
+  if [[ ! -e "$1" ]]; then
+    [[ -d "${folder}/common/oci_cluster" ]] || die 78 "${folder} has no vendor/oci_cluster-*.whl, which is all that the \
+scripts run; bring it back, and see that git has it: git add -f vendor/*.whl"
+    return
+  fi
   [[ ! -f "${folder}/common/.unpacked" ]] || IFS= read -r first <"${folder}/common/.unpacked" || :
   [[ $# -gt 1 || "${first}" != "${1##*/}" ]] || return 0
   find_python "${folder}"

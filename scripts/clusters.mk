@@ -8,7 +8,7 @@ clusters_default_goal := $(.DEFAULT_GOAL)
 clusters_frameworks := $(filter $(patsubst %/start-master.sh,%,$(wildcard */start-master.sh)),$(patsubst %/Dockerfile,%,$(wildcard */Dockerfile)))
 clusters_all := help build push pull-check pin-base size lock $(clusters_frameworks:%=build-%) $(clusters_frameworks:%=push-%)
 # The targets of the Makefiles that have been read so far, this one apart; those with a variable in their names are not seen.
-clusters_theirs := $(shell awk -F : '/^[A-Za-z0-9_.%\/ -]+:/ && !/^[^:]*:+=/ {print $$1}' $(filter-out %clusters.mk,$(MAKEFILE_LIST)))
+clusters_theirs := $(shell awk -F : '/^[A-Za-z0-9_.%\/ -]+:/ && !/^[^:]*:+=/ {print $$1}' /dev/null $(filter-out %clusters.mk,$(MAKEFILE_LIST)))
 clusters_ours := $(filter-out $(clusters_theirs),$(clusters_all))
 # `make build push` without what a push needs stops before the build.
 clusters_to_push := $(if $(filter push% clusters-push%,$(filter $(clusters_ours) clusters-%,$(MAKECMDGOALS))),--to-push)

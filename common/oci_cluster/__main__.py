@@ -151,12 +151,13 @@ def _from_ads(words: Words) -> int:
 
     line, _ = verbs.read_equipped("from-ads", words)
     from oci_cluster.ads_migration import from_ads
+    from oci_cluster.system.files import at_home
 
     asked = from_ads.Asked(
-        yaml=Path(line.words[0]).expanduser(),
+        yaml=at_home(line.words[0]),
         backend=line.value("--backend", "oci"),
         code=line.value("--code"),
-        output=Path(line.value("--output")).expanduser() if line.has("--output") else None,
+        output=at_home(line.value("--output")) if line.has("--output") else None,
         merge=line.has("--merge"),
         force=line.has("--force"),
         dry_run=line.has("--dry-run"),
@@ -170,6 +171,9 @@ def _of_projects(verb: str) -> Callable[[Words], int]:
         from oci_cluster.launcher.args import command_line
         from oci_cluster.project import create, update
 
+        raise_at(signal.SIGTERM, signal.SIGHUP)  # to end git, too
+        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # git would ignore a Ctrl-C, with all that it has started
+            signal.signal(signal.SIGINT, lambda *_: None)
         line, run = command_line.read(verb, words), {"new": create.run, "update": update.run}[verb]
         return run(line.words, line.given, PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say_to_stderr(program()))
 

@@ -142,12 +142,19 @@ CLUSTER_PROGRAM=try.sh PYTHONPATH=${PROJECT}/common CLUSTER_CWD=${PWD} in common
   python_stub "${PROJECT}/.venv-clusters/bin/python"
   run -0 --separate-stderr line 'exec_cluster list'
   assert_line --index 0 "${PROJECT}/common/../.venv-clusters/bin/python"
-  for mark in .launcher.lock .tools-0a .dev-installed; do
+  for mark in .launcher.lock .uv.lock .tools-0a .dev-installed; do
     : >"${PROJECT}/.venv/${mark}"
     run -0 --separate-stderr line 'exec_cluster list'
     assert_line --index 0 "${PROJECT}/common/../.venv/bin/python"
     rm "${PROJECT}/.venv/${mark}"
   done
+  mv "${PROJECT}/.venv/pyvenv.cfg" "${PROJECT}/.venv/conda-meta"
+  run -0 --separate-stderr line 'exec_cluster list'
+  assert_line --index 0 "${PROJECT}/common/../.venv-clusters/bin/python"
+  rm -r "${PROJECT}/.venv"
+  : >"${PROJECT}/.venv"
+  run -0 --separate-stderr line 'exec_cluster list'
+  assert_line --index 0 "${PROJECT}/common/../.venv-clusters/bin/python"
 }
 
 @test "lib: exec_cluster calls python3 where nothing is said" {

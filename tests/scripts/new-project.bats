@@ -46,6 +46,22 @@ use_lent_pip() {
   PATH="$(path_without git)" run -0 "${mine}/scripts/update.sh" newer
 }
 
+@test "new: a signal ends git, too, and leaves nothing of it" {
+  mkdir bin tmp
+  printf '%s\n' '#!/bin/sh' 'case "$*" in *" fetch "*) echo $$ >"'"${STUB_DIR}"'/git"; ! [ -e "'"${STUB_DIR}"'/helper" ] || sleep 300; exec sleep 300 ;; esac' >bin/git
+  chmod +x bin/git
+  for how in "-TERM " "-INT -"; do # to the script alone; to all, as a terminal does
+    PATH="${PWD}/bin:${PATH}" TMPDIR="${PWD}/tmp" begin "${PROJECT}/scripts/new.sh" dask "${mine}" --from https://h.invalid/x#v1
+    eventually test -s "${STUB_DIR}/git"
+    kill "${how%% *}" -- "${how##* }${JOB}"
+    finish
+    assert_equal "${status}" 143
+    assert_equal "${stderr}" "new.sh: stopped"
+    assert_equal "$(ls -A tmp)" ""
+    mv "${STUB_DIR}/git" "${STUB_DIR}/helper" # the next one has a program of its own, as the real one has
+  done
+}
+
 @test "update: a conflict ends with 1, and names the file" {
   make_mine
   cp -R "${PROJECT}" newer
@@ -99,6 +115,30 @@ use_lent_pip() {
   run -69 --separate-stderr "${mine}/scripts/list.sh"
   assert_regex "${stderr}" "DO NOT MATCH THE HASHES.*list.sh: error: the wheel cannot be had; see above, and correct .*requirements.txt"
   assert_equal "$(cd "${mine}/vendor" && ls -A)" $'.fetched\n'"${before##*/}"$'\nrequirements.txt'
+}
+
+@test "the wheel: a signal ends pip, too, and leaves nothing of it" {
+  make_mine
+  rm "${mine}"/vendor/*.whl
+  printf 'oci-cluster==0.1.0 --hash=sha256:%064d\n' 0 >"${mine}/vendor/requirements.txt"
+  use_lent_pip
+  printf '%s\n' '#!/bin/sh' 'echo $$ >"'"${STUB_DIR}"'/pip"' 'exec sleep 300' >pip
+  begin "${mine}/scripts/list.sh"
+  eventually test -s "${STUB_DIR}/pip"
+  kill -TERM "${JOB}"
+  finish
+  assert_equal "${status}" 143
+  assert_regex "${stderr}" "list.sh: stopped$"
+  eventually has_ended "$(cat "${STUB_DIR}/pip")"
+  assert_equal "$(ls -A "${mine}/vendor")" requirements.txt
+}
+
+@test "the wheel: a clone without it is told what to do" {
+  make_mine
+  rm "${mine}"/vendor/*.whl
+  run -78 --separate-stderr "${mine}/scripts/list.sh"
+  assert_equal "${stderr}" "list.sh: error: ${mine} has no vendor/oci_cluster-*.whl, which is all that the scripts run; bring \
+it back, and see that git has it: git add -f vendor/*.whl"
 }
 
 # A launch that notes its words, prints what is given, and ends as is given.
@@ -187,6 +227,12 @@ make_there() { # target...
   rm -r "${mine}/dask"
   make_there size
   assert_output "images size"
+}
+
+@test "make: our file may stand alone, and reads no terminal" {
+  make_mine
+  make_there -f scripts/clusters.mk build <<<'build: what a terminal would be read for'
+  assert_output "images build dask"
 }
 
 @test "make: lock writes the locks of a project anew, with the uv that is given (needs .venv)" {

@@ -24,7 +24,7 @@ from oci_cluster.system.code_files import docker_lines
 from oci_cluster.system.console import Say
 from oci_cluster.system.envs.installer import pip_settings
 from oci_cluster.system.envs.package_lists import entries_of, lock_beside
-from oci_cluster.system.files import locked, write_whole
+from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.screen import screen_of
 from oci_cluster.system.text import now
 
@@ -61,10 +61,11 @@ def run(
         frameworks = recorded(root, pushed=action == "pull-check")
     frameworks = frameworks or with_dockerfile(root)
     check(client, choices, frameworks, build=action == "build", push=action == "push" or to_push)
-    if action == "build":
-        build(client, choices, frameworks)
-    elif action == "push":
-        registry.push(client, choices, frameworks)
+    if action in {"build", "push"}:
+        try:
+            (build if action == "build" else registry.push)(client, choices, frameworks)
+        except OSError as error:
+            raise not_writable(Path(error.filename or records.records_dir(root)), error) from error
     elif action == "pull-check":
         registry.pull_check(client, frameworks)
     elif action == "pin-base":

@@ -27,7 +27,7 @@ from oci_cluster.project.wheel import (
 )
 from oci_cluster.system.console import Say
 from oci_cluster.system.envs.python_env import own_venv
-from oci_cluster.system.files import not_writable
+from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.text import printable
 
 # The names under which make looks for one, in its order.
@@ -87,7 +87,9 @@ def run(
 
 
 def _root(folder: str, checkout: Path, cwd: Path) -> Path:
-    root = (cwd / Path(folder).expanduser()).resolve()
+    if folder.startswith("~") and at_home(folder) == Path(folder):
+        raise UsageError(f"'{printable(folder)}' is in a home folder that nobody knows; give the whole path")
+    root = (cwd / at_home(folder)).resolve()
     is_project = vendored(checkout) is not None
     for place in ("common", "scripts", *(path.parent.name for path in checkout.glob("*/start-master.sh"))):
         if root.is_relative_to(checkout / place):

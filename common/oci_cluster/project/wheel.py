@@ -13,6 +13,7 @@ import os
 import posixpath
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from pathlib import Path, PurePosixPath
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.project.files import EXECUTABLE, PLAIN, File, Files, is_inside, is_rubbish, put, read_file, read_folder
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import not_writable
+from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable
 
@@ -268,12 +269,12 @@ def open_source(text: str, ref: str, cwd: Path) -> dict[str, File]:
 
     Nothing of it is run, and only what a project needs of it is written.
     """
-    path = cwd / Path(text).expanduser()
+    path = cwd / at_home(text)
     if not path.exists() and "#" in text:
         if ref:
             raise UsageError(f"the ref is given twice: '{text.rpartition('#')[2]}' and '{ref}'")
         text, _, ref = text.rpartition("#")
-        path = cwd / Path(text).expanduser()
+        path = cwd / at_home(text)
     if ref.startswith("-") or (ref and path.is_file()):
         raise UsageError(f"'{ref}' is no branch, tag or commit; a wheel has none")
     if path.is_dir():
@@ -334,9 +335,17 @@ def _must(words: Sequence[str], url: str) -> None:
     # A hook's variables would name another repository.
     environ = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
     environ |= {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "GIT_LFS_SKIP_SMUDGE": "1"}
-    done = subprocess.run(["git", *words], env=environ, capture_output=True, text=True, check=False)  # noqa: S603, S607
-    if done.returncode:
-        said = printable(redact(done.stderr.strip().rpartition("\n")[2])) or f"git ended with {done.returncode}"
+    pipe = subprocess.PIPE
+    with subprocess.Popen(["git", *words], env=environ, stdout=pipe, stderr=pipe, text=True) as git:  # noqa: S603, S607
+        try:
+            _, told = git.communicate()
+        except BaseException:  # a signal that git has not got
+            git.terminate()
+            raise
+    if git.returncode == -signal.SIGINT:  # a terminal tells git, too: that may be earlier
+        signal.raise_signal(signal.SIGTERM)
+    if git.returncode:
+        said = printable(redact(told.strip().rpartition("\n")[2])) or f"git ended with {git.returncode}"
         raise BackendError(
             f"{redact(url)}: {said}; name an URL and a ref that git can fetch, or give a folder or a wheel"
         )

@@ -29,6 +29,11 @@ def at_home(text: str) -> Path:
     return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's own ends where there is none
 
 
+def at_home(path: str | Path) -> Path:
+    """Return *path* with its ``~`` replaced; an unknown home stays as it is."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib's raises RuntimeError there
+
+
 class NoRegularFileError(OSError):
     """A pipe, device or folder in a file's place, or another user's secret."""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from unit.stub_engine import DIGEST, Checkout
 
-from oci_cluster.errors import BackendError, ClusterError, SettingsError, UsageError
+from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError, UsageError
 from oci_cluster.images import choices
 from oci_cluster.images import records as image_records
 from oci_cluster.images.build import recorded, secrets_dir
@@ -56,6 +56,21 @@ def test_a_full_disk_stops_before_any_work(checkout: Checkout, monkeypatch: pyte
         checkout.images().check(["dask"], build=True, push=False)
     assert asked == [checkout.root.parent]
     checkout.images().check(["dask"], build=False, push=False)  # such as `make size`, which helps to make room
+
+
+def test_a_disk_that_is_full_meanwhile_is_told(checkout: Checkout) -> None:
+    """As is a checkout where nobody may write: with what helps."""
+    checkout.set(build="a line\n")
+    image_records.records_dir(checkout.root).mkdir()
+    (image_records.records_dir(checkout.root) / "dask.log").symlink_to("/dev/full")
+    with pytest.raises(BackendError, match=r"/\.images cannot be written: No space left on device; make room there"):
+        checkout.run("build", "dask")
+
+
+def test_a_checkout_that_cannot_be_written_is_told(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(image_records, "records_dir", lambda _: Path("/sys/images"))
+    with pytest.raises(NotPermittedError, match=r"/sys/images cannot be written: .*; allow writing there"):
+        checkout.run("build", "dask")
 
 
 def test_a_disk_of_another_machine_is_not_looked_at(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,13 +22,13 @@ def test_everything_that_cannot_be_is_told_at_once(tmp_path: Path, monkeypatch: 
     """One message names every bad setting with its value."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "root").mkdir()
-    environ = {"REGISTRY": "https://x", "TAG": "a b", "EXTRA_ENV": "no.yaml", "CODE_DIR": str(tmp_path)}
+    environ = {"REGISTRY": "https://x", "TAG": "a b", "EXTRA_ENV": "no.yaml ~nobody-here/x", "CODE_DIR": str(tmp_path)}
     with pytest.raises(SettingsError) as caught:
         read_choices({**environ, "BUILD_FLAGS": "'"}, tmp_path / "root")
     for part in (
         "REGISTRY: 'https://x'",
         "TAG: 'a b'",
-        "no file no.yaml in",
+        "no file no.yaml, ~nobody-here/x in",
         "and a build sees nothing else",
         "BUILD_FLAGS: No closing",
     ):

@@ -252,6 +252,7 @@ def test_an_environment_of_the_projects_own_is_told_of(project: UserProject) -> 
         (["dask", "templates v1"], "is, or holds, the templates themselves"),
         (["dask", "."], "is, or holds, the templates themselves"),
         (["dask", "templates v1/LICENSE"], "is a file; name a folder"),
+        (["dask", "~nobody-here/x"], "'~nobody-here/x' is in a home folder that nobody knows; give the whole path"),
     ],
 )
 def test_a_folder_that_cannot_be_is_refused(project: UserProject, words: list[str], why: str) -> None:

@@ -76,6 +76,7 @@ def test_nothing_is_run_that_a_repository_is_configured_to(project: UserProject,
         ("templates v1", "--upload-pack=x", "'--upload-pack=x' is no branch, tag or commit"),
         ("https://h/r#v1", "v2", "the ref is given twice: 'v1' and 'v2'"),
         ("--upload-pack=x", "", "is neither a folder"),
+        ("~nobody-here/x", "", "is neither a folder"),
     ],
 )
 def test_what_is_no_version_is_refused(project: UserProject, text: str, ref: str, why: str) -> None:

@@ -16,9 +16,26 @@ import pytest
 
 from oci_cluster.errors import BackendError, NotPermittedError, StoppedError
 from oci_cluster.system import files
-from oci_cluster.system.files import is_locked, locked, not_writable, read_kept, write_whole
+from oci_cluster.system.files import at_home, is_locked, locked, not_writable, read_kept, write_whole
 
 COMMON = Path(files.__file__).parents[2]
+
+
+def test_a_home_that_nobody_knows_stays_as_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As does that of a user without a name: whoever opens the file tells that there is none."""
+    assert at_home("~nobody-here/x") == Path("~nobody-here/x")
+    monkeypatch.setenv("HOME", "/home/me")
+    assert at_home("~/x") == Path("/home/me/x")
+    monkeypatch.delenv("HOME")
+    monkeypatch.setattr("os.getuid", lambda: 1 << 30)
+    assert at_home("~/x") == Path("~/x")
+
+
+def test_no_path_of_a_user_is_expanded_in_another_way() -> None:
+    """pathlib's own raises what nobody expects; these two do."""
+    found = {path.name for path in COMMON.rglob("*.py") if ".expanduser()" in path.read_text()}
+    assert found == {"last_error.py", "service.py"}
+
 
 # --- Files ------------------------------------------------------------------------------------------------------------
 

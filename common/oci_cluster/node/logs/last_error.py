@@ -180,9 +180,8 @@ def _with_place(words: str, frames: Sequence[tuple[str, str]], places: Sequence[
         name = missing["name"]
         package = _PACKAGES.get(name, name)
         # On the user's machine an environment is the checkout's; elsewhere it is that of the image.
-        text += (
-            f"; --with {package} adds it" if Path(sys.prefix).name == ".venv" else f"; EXTRA_ENV with {package} adds it"
-        )
+        is_here = Path(sys.prefix).name in {".venv", ".venv-clusters"}
+        text += f"; --with {package} adds it" if is_here else f"; EXTRA_ENV with {package} adds it"
     return text
 
 

@@ -37,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     wanted = [name for word in named for name in _listed(word)] if command == "install" else []
     names = wanted or ["PACKAGE"]
-    if ".venv" in Path(sys.prefix).parts:
+    if not {".venv", ".venv-clusters"}.isdisjoint(Path(sys.prefix).parts):
         advice = f"packages are added at the launch: {' '.join(f'--with {shlex.quote(name)}' for name in names)}"
     else:
         advice = f"packages are added when the image is built: list {' '.join(names)} in the file of EXTRA_ENV"

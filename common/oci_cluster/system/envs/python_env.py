@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 # The first whose UV_TORCH_BACKEND is no preview. Tried with it: that, and locks as constraints with hashes.
 _OLDEST_UV = (0, 8)
-# What shows that an environment is the launcher's, also one that is not whole yet: the lock is there before it is made.
-_MARKS = (".launcher.lock", ".tools-*", ".dev-installed")
+# What shows that an environment is the launcher's, also one that is not whole yet: a lock is there before it is made.
+_MARKS = (".launcher.lock", ".uv.lock", ".tools-*", ".dev-installed")
 # What must be of one build: what they share is C++. PyTorch's releases carry the build in their versions: 2.13.0+cpu.
 _TORCH_FAMILY = {"torchvision", "torchaudio"}
 # A line of a .pth file that begins with `import` is run; so those of the framework's environment count, too.
@@ -52,11 +52,12 @@ _SEES = "import site; site.addsitedir({!r})\n"
 def own_venv(root: Path) -> Path:
     """Return the folder of the launcher's environment in *root*, whether it exists or not.
 
-    A project may have a ``.venv`` of its user's, in which nothing of ours is installed: then it is ``.venv-clusters``.
-    ``common/lib.sh`` knows the same.
+    A project may have a ``.venv`` of its user's, also one of conda's or a file that names one, in which nothing of ours
+    is installed: then it is ``.venv-clusters``. ``common/lib.sh`` knows the same.
     """
     usual = root / ".venv"
-    is_users = (usual / "pyvenv.cfg").exists() and not any(any(usual.glob(mark)) for mark in _MARKS)
+    is_there = (usual / "pyvenv.cfg").exists() or (usual / "conda-meta").exists() or usual.is_file()
+    is_users = is_there and not any(any(usual.glob(mark)) for mark in _MARKS)
     return root / ".venv-clusters" if is_users else usual
 
 

@@ -201,6 +201,16 @@ def test_what_python_has_noted(error: str, message: str, expected: str) -> None:
     assert found.text == expected
 
 
+@pytest.mark.parametrize("venv", [".venv", ".venv-clusters"])
+def test_a_missing_package_of_this_machine_is_added_by_an_option(monkeypatch: pytest.MonkeyPatch, venv: str) -> None:
+    """The second is there where the user has a ``.venv`` of his own."""
+    monkeypatch.setattr(sys, "prefix", f"/home/me/digits/{venv}")
+    note = {"error": "ModuleNotFoundError", "message": "No module named 'x'", "frames": [["/code/a.py", 1]]}
+    found = uncaught_error(json.dumps(note).encode(), [CODE])
+    assert found is not None
+    assert found.text.endswith("; --with x adds it")
+
+
 @pytest.mark.parametrize("note", [b"", b"[]", b"{}", b'{"error": 1, "message": 2, "frames": [3]}', b"\xff"])
 def test_a_note_that_is_none_tells_nothing(note: bytes) -> None:
     """A script may write there, too."""

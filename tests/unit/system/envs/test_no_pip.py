@@ -14,9 +14,9 @@ from oci_cluster.system.envs.no_pip import put_into
 pytestmark = pytest.mark.slow  # environments are made
 
 
-@pytest.fixture(params=[".venv/envs/dask", "opt/env"], ids=["here", "image"])
+@pytest.fixture(params=[".venv/envs/dask", ".venv-clusters/envs/dask", "opt/env"], ids=["here", "beside", "image"])
 def environment(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """Return an environment, on a user's machine and in an image, that has no pip but what stands in for it."""
+    """Return an environment without pip: on a user's machine, beside a ``.venv`` of his own, and in an image."""
     directory = tmp_path / "it's mine" / request.param
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", directory], check=True)
     put_into(directory)
@@ -30,7 +30,7 @@ def test_packages_are_added_in_another_way(environment: Path, program: str, word
     first, *rest = program.split()
     command = [environment / first, *rest, *words.split()]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"PATH": os.environ["PATH"]})
-    is_here, is_install = ".venv" in environment.parts, words.startswith("install")
+    is_here, is_install = "envs" in environment.parts, words.startswith("install")
     names = ["humanize", "x>4"] if is_install else ["PACKAGE"]
     advice = f"packages are added when the image is built: list {' '.join(names)} in the file of EXTRA_ENV"
     if is_here:
@@ -48,7 +48,7 @@ def test_what_a_program_has_written_to_a_file_is_named(environment: Path, tmp_pa
     command = [environment / "bin" / "pip", "install", "-r", written, "-r", own]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"TMPDIR": str(written.parent)})
     names = ["humanize", "x>4", str(own)]
-    if ".venv" in environment.parts:
+    if "envs" in environment.parts:
         assert ended.stderr.endswith(f": --with humanize --with 'x>4' --with {own}\n")
     else:
         assert f"list {' '.join(names)} in the file" in ended.stderr

@@ -17,7 +17,9 @@ from oci_cluster.system.envs.python_env import own_venv
         (["bin/python"], ".venv"),  # ours is made next
         (["pyvenv.cfg"], ".venv-clusters"),
         (["pyvenv.cfg", "bin/python", ".lock"], ".venv-clusters"),
+        (["conda-meta/history", "bin/python"], ".venv-clusters"),
         (["pyvenv.cfg", ".launcher.lock"], ".venv"),
+        (["pyvenv.cfg", ".uv.lock"], ".venv"),  # `make lock` came first
         (["pyvenv.cfg", ".tools-0a1b"], ".venv"),
         (["pyvenv.cfg", ".dev-installed"], ".venv"),
     ],
@@ -27,6 +29,11 @@ def test_a_venv_that_nothing_of_ours_has_made_is_the_users(tmp_path: Path, there
         (tmp_path / ".venv" / file).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / ".venv" / file).touch()
     assert own_venv(tmp_path) == tmp_path / name
+
+
+def test_a_file_that_names_the_users_environment_stays(tmp_path: Path) -> None:
+    (tmp_path / ".venv").write_text("mine\n")
+    assert own_venv(tmp_path) == tmp_path / ".venv-clusters"
 
 
 def test_nothing_is_installed_into_the_users_venv(checkout: Checkout) -> None:
