@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -19,13 +20,17 @@ COMMON = Path(__file__).resolve().parents[4] / "common"
 PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
 # A launcher that has a guard, which becomes STUB in the place of the verb that ends clusters.
 LAUNCHER = """
-import json, os, sys
+import json, os, sys, time
 from oci_cluster.launcher.launch import cluster_reaper
 cluster_reaper.sys = type("", (), {"executable": os.environ["STUB"]})
 os.dup2(1, 9)  # what a guard must not keep open
 os.set_inheritable(9, True)
 guarded = cluster_reaper.Reaper("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
 print(guarded._process.pid, flush=True)
+if "FORKS" in os.environ and os.fork() == 0:  # a worker of the launcher's, which outlives it
+    open("fork", "w").write(str(os.getpid()))
+    os.closerange(0, 3), os.close(9)
+    time.sleep(600)
 sys.stdin.read(1)
 guarded.dismiss()
 """
@@ -73,6 +78,22 @@ def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launch
     words, directory, files = launcher.called.read_text().splitlines()
     assert (out, words, directory) == (b"", "-m oci_cluster orphan local mine-1f2e3d4c  ", str(tmp_path))
     assert {Path(file).name for file in files.split()} <= {"0", "1", "2", "3", "10"}  # a shell's own
+
+
+def test_a_fork_that_outlives_the_launcher_keeps_no_guard_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As workers of multiprocessing do."""
+    monkeypatch.setenv("FORKS", "1")
+    launcher = Launcher(tmp_path, {})
+    while not (found := (tmp_path / "fork").is_file() and (tmp_path / "fork").read_text()):
+        time.sleep(0.01)
+    launcher.process.kill()
+    gone, _ = psutil.wait_procs([launcher.reaper], timeout=30)
+    os.kill(int(found), signal.SIGKILL)
+    launcher.process.communicate()
+    assert gone
+    assert launcher.called.exists()
 
 
 def test_a_guard_that_was_dismissed_does_nothing(launcher: Launcher) -> None:
