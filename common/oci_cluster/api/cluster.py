@@ -132,8 +132,9 @@ class Cluster:
                 self._connected = None
                 connected.close()
                 connected.backend.close()
-        with self._acting() as (lifecycle, cluster):
-            lifecycle.stop(cluster, reason="stopped by its program")
+        if self._running is None or self._running.code is None:  # else its files may have been deleted by somebody
+            with self._acting() as (lifecycle, cluster):
+                lifecycle.stop(cluster, reason="stopped by its program")
         if self._running is not None:
             self._running.wait_until_over()
         if delete:

@@ -291,6 +291,13 @@ def test_one_that_is_deleted_is_ended_already(site: Site) -> None:
         cluster.down(delete=True)
 
 
+def test_one_that_has_ended_and_was_deleted_by_somebody_is_ended_already(site: Site) -> None:
+    with site.cluster() as cluster:
+        site.end(0)
+        cluster.wait(60)
+        site.backend.on["states"] = lambda: (_ for _ in ()).throw(BackendError("it is not there"))
+
+
 def test_one_that_is_kept_goes_on_and_has_no_guard(site: Site) -> None:
     """Whoever waits for it looks by itself."""
     with site.cluster(name="mine", keep=True) as cluster:
