@@ -43,7 +43,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
             super().__init__((HERE, port), socketserver.BaseRequestHandler)
         except OSError as error:
             why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            raise UsageError(f"port {port} of this machine {why}; choose another: --port OTHER:{port}") from error
+            raise UsageError(f"port {port} of this machine {why}") from error
         self.port: int = self.server_address[1]
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
@@ -165,11 +165,11 @@ class Connections:
         return HERE, forwarder.port
 
     def _forwarder(self, forward: PortForward, port: int, local: int | None) -> Forwarder:
-        if local is not None:
-            return Forwarder(forward, local, self._say)
         try:
-            return Forwarder(forward, port, self._say)
-        except UsageError:
+            return Forwarder(forward, local or port, self._say)
+        except UsageError as error:
+            if local is not None:
+                raise UsageError(f"{error}; choose another: --port OTHER:{port}") from error
             return Forwarder(forward, 0, self._say)
 
     def close(self) -> None:

@@ -191,8 +191,10 @@ def test_an_end_ends_connections_and_gives_the_port_back(forward: Callable[[int]
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"port {port} of this machine is taken; .* --port OTHER:{port}"):
-            Forwarder(DirectConnection("127.0.0.1", 9), port, print)
+        connections = Connections(lambda _, number: DirectConnection("127.0.0.1", number), print)
+        with pytest.raises(UsageError, match=f"port {port} of this machine is taken; choose .* --port OTHER:9$"):
+            connections.reach("MAIN", 9, port, is_asked=False)
+        connections.close()
 
 
 class FakeWay(DirectConnection):
