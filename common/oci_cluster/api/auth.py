@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from oci_cluster.errors import NotPermittedError, SettingsError
+from oci_cluster.system.files import in_full
 
 
 class Auth:
@@ -21,7 +21,7 @@ class Auth:
 
 def _full(path: str) -> str:
     """Return *path*, which may begin with ``~``, in full: the current folder may change."""
-    return str(Path(path).expanduser().absolute())
+    return str(in_full(path).absolute())
 
 
 class _Oci(Auth):
@@ -116,7 +116,7 @@ class Token(Auth):
         if not self.ca or "-----BEGIN" in self.ca:
             return self.ca
         try:
-            return Path(self.ca).expanduser().read_text()
+            return in_full(self.ca).read_text()
         except OSError as error:
             raise SettingsError(f"ca='{self.ca}': {error.strerror}; name a PEM file, or give its text") from error
 

@@ -21,6 +21,11 @@ PROTOCOL = "file"
 _MOST_KEPT_BYTES = 16 << 20
 
 
+def in_full(path: str | Path) -> Path:
+    """Return *path*, its ``~`` in full; as it is where nobody has such a home, or this user none."""
+    return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib raises then
+
+
 class NoRegularFileError(OSError):
     """A pipe, a device or a folder in the place of a file."""
 
