@@ -221,11 +221,14 @@ class Connected:
             words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._told())))
         return (kind.url or kind.command).format(**words)
 
-    def client(self, target: Path) -> dict[str, str]:
-        """Write client files to *target*; return the variables that a program needs."""
+    def client(self, target: Path, *, check: bool = False) -> dict[str, str]:
+        """Write client files to *target*; return the variables that a program needs.
+
+        With *check* somebody must listen.
+        """
         folder = framework_dir(self.plan.framework, self.root)
         port = client_port(self.plan, folder)
-        host, here = self.connections.reach("MAIN", port, is_asked=False)
+        host, here = self.connections.reach("MAIN", port, is_asked=check, must_answer=check)
         gate = Gate(host, here, url_here(host, here, port, self._facts()), self.connections.reach)
         return write_client_files(self.cluster, self.plan, folder, target, gate)
 
@@ -293,7 +296,10 @@ def connect(line: CommandLine) -> int:
         connected = Connected(backend, cluster, plan, say)
         kept.callback(connected.close)
         private = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="oci-cluster-connect-")))
-        if line.has("--python"):
+        if line.has("--python") and line.has("--check"):  # no files are left to be named
+            connected.client(private, check=True)
+            say(f"{cluster.name} is reachable")
+        elif line.has("--python"):
             print("export", *(f"{name}={shlex.quote(text)}" for name, text in connected.client(private).items()))
         else:
             looks_again = _until_answer(lifecycle, cluster, signals)
