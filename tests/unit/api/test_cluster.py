@@ -115,6 +115,18 @@ def test_a_launch_that_fails_leaves_nothing(site: Site) -> None:
     cluster.up().down()
 
 
+def test_the_guard_of_a_launch_that_is_interrupted_looks_for_what_is_left(site: Site) -> None:
+    """A second interrupt ends the removal of what was started."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    site.backend.on["start"] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        site.cluster().up()
+    assert site.notes == ["guard local", "released"]
+
+
 def test_an_interrupt_while_its_thread_is_started_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has the object of a cluster that goes on."""
 

@@ -68,6 +68,13 @@ class Reaper:
         """Have it end the cluster now; return when that is done, or has failed."""
         self._tell(reason.encode() + b"\n")
 
+    def release(self) -> None:
+        """Have it end the cluster, where there is one, and wait for nothing."""
+        with self._lock:
+            self._is_told = True
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def _tell(self, line: bytes) -> None:
         """Give it its one line: of two threads, the first one's."""
         with self._lock:

@@ -31,8 +31,8 @@ if "FORKS" in os.environ and os.fork() == 0:  # a worker of the launcher's, whic
     open("fork", "w").write(str(os.getpid()))
     os.closerange(0, 3), os.close(9)
     time.sleep(600)
-sys.stdin.read(1)
-guarded.dismiss()
+guarded.dismiss() if sys.stdin.read(1) == "." else guarded.release()
+sys.stdin.read()
 """
 STUB = """#!/bin/sh
 words="$*" given="$6"
@@ -100,6 +100,17 @@ def test_a_guard_that_was_dismissed_does_nothing(launcher: Launcher) -> None:
     """Its launcher waits for its end."""
     launcher.process.communicate(b".", timeout=PATIENCE_S)
     assert (launcher.process.returncode, launcher.reaper.is_running(), launcher.called.exists()) == (0, False, False)
+
+
+def test_a_guard_that_is_released_ends_the_cluster_while_its_launcher_lives(launcher: Launcher) -> None:
+    assert launcher.process.stdin is not None
+    launcher.process.stdin.write(b"r")
+    launcher.process.stdin.flush()
+    deadline = time.monotonic() + 30
+    while not launcher.called.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (launcher.called.exists(), launcher.process.poll()) == (True, None)
+    launcher.process.communicate()
 
 
 def test_settings_are_handed_on_in_no_word_and_no_variable(tmp_path: Path) -> None:
