@@ -68,7 +68,7 @@ def no_dask(name: str = "distributed") -> SettingsError:
 
 
 def line_of(framework: str, workers: int, options: Options) -> CommandLine:
-    """Return the command line of ``launch.sh`` for *options*; raise TypeError or UsageError for wrong ones."""
+    """Return the command line of ``launch.sh`` for *options*; raise for wrong ones."""
     if unknown := sorted({*options} - {*Options.__annotations__}):
         raise TypeError(f"Cluster and Job take no {', '.join(unknown)}; see help(oci_cluster.Cluster)")
     given: Mapping[str, Any] = options

@@ -22,7 +22,7 @@ _MOST_KEPT_BYTES = 16 << 20
 
 
 def in_full(path: str | Path) -> Path:
-    """Return *path*, its ``~`` in full; as it is where nobody has such a home, or this user none."""
+    """Return *path*, its ``~`` in full where there is such a home."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib raises then
 
 

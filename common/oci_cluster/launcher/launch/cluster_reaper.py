@@ -83,7 +83,7 @@ class Reaper:
             self._process.communicate(line)
 
     def leave_to_launcher(self) -> None:
-        """Let go of its pipe, in a fork of the launcher: one that outlives that would keep it open."""
+        """Let go of its pipe, in a fork, which may outlive the launcher."""
         pipe = self._process.stdin
         if pipe is not None and not pipe.closed:  # closed itself, its number would be another file's
             null = os.open(os.devnull, os.O_WRONLY)
