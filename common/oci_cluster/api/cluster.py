@@ -309,6 +309,8 @@ class Cluster:
 
     def client(self) -> Any:
         """Return a ``distributed.Client`` of it; waits until it is ready."""
+        if self._running is not None and self._running.over.is_set():
+            self.wait_ready()  # tells how it has ended; a client would look for it for half a minute
         return self.dask.get_client()
 
     def adapt(self, minimum: int, maximum: int, **options: Any) -> Any:
