@@ -22,7 +22,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.lost_interrupts import keep_interrupts, raise_at, stop_looking
 from oci_cluster.system.redaction import RedactingFormatter
 
@@ -154,10 +154,10 @@ def _from_ads(words: Words) -> int:
     from oci_cluster.ads_migration import from_ads
 
     asked = from_ads.Asked(
-        yaml=in_full(line.words[0]),
+        yaml=at_home(line.words[0]),
         backend=line.value("--backend", "oci"),
         code=line.value("--code"),
-        output=in_full(line.value("--output")) if line.has("--output") else None,
+        output=at_home(line.value("--output")) if line.has("--output") else None,
         merge=line.has("--merge"),
         force=line.has("--force"),
         dry_run=line.has("--dry-run"),

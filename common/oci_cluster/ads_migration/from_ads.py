@@ -19,7 +19,7 @@ from oci_cluster.ads_migration.runtime import convert_runtime
 from oci_cluster.contract.settings.settings_files import read_settings_file
 from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import in_full, write_whole
+from oci_cluster.system.files import at_home, write_whole
 from oci_cluster.system.text import printable
 
 PARTLY = 3
@@ -117,7 +117,7 @@ def convert(asked: Asked) -> Conversion:
             f"{where}: expected kind: distributed, of ads opctl run, or kind: job, got '{printable(kind, 100)}'"
         )
     built = _build_choices(asked.yaml.parent)
-    folder = in_full(asked.code) if asked.code else asked.yaml.parent / built.get("source_folder", "")
+    folder = at_home(asked.code) if asked.code else asked.yaml.parent / built.get("source_folder", "")
     folder = Path(os.path.abspath(folder))  # noqa: PTH100 - links stay
     if kind == "job":
         if "spec" not in top:

@@ -20,7 +20,7 @@ from oci_cluster.ads_migration.infrastructure import (
 from oci_cluster.ads_migration.runtime import take_entry_point, take_fetched_code
 from oci_cluster.contract.parsers import parse_count
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.text import printable
 
 TYPE = "pyTorchDistributed"
@@ -117,7 +117,7 @@ class _Runtime:
             named = {"uri": fields["url"]} if "url" in fields else {}
             take_fetched_code(self._found, {**fields, **named, "type": git}, "git")
         elif source is not None and not self._is_named:
-            path = in_full(source.text())
+            path = at_home(source.text())
             where = self._folder / path
             if "://" in source.text() or path.suffix in {".zip", ".tar", ".gz", ".tgz"}:
                 self._found.lose(source, "unpack it here, and name the folder with --code DIR")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from oci_cluster.errors import NotPermittedError, SettingsError
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 
 
 class Auth:
@@ -21,7 +21,7 @@ class Auth:
 
 def _full(path: str) -> str:
     """Return *path*, which may begin with ``~``, in full: the current folder may change."""
-    return str(in_full(path).absolute())
+    return str(at_home(path).absolute())
 
 
 class _Oci(Auth):
@@ -116,7 +116,7 @@ class Token(Auth):
         if not self.ca or "-----BEGIN" in self.ca:
             return self.ca
         try:
-            return in_full(self.ca).read_text()
+            return at_home(self.ca).read_text()
         except OSError as error:
             raise SettingsError(f"ca='{self.ca}': {error.strerror}; name a PEM file, or give its text") from error
 

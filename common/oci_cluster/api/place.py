@@ -21,7 +21,7 @@ from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.project.unpack import unpack
 from oci_cluster.project.wheel import vendored
 from oci_cluster.system.console import program, say_to_stderr
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # oci:// URLs of a process are opened by one identity: that which was given first.
@@ -77,7 +77,7 @@ def find_project(project: str | Path | None, cwd: Path, environ: Mapping[str, st
     Raise SettingsError where there is none.
     """
     if named := str(project or environ.get("OCI_CLUSTER_PROJECT", "")):
-        root = (cwd / in_full(named)).resolve()
+        root = (cwd / at_home(named)).resolve()
         if not _is_checkout(root):
             why = "common/oci_cluster or scripts is missing there; name one: project="
             raise SettingsError(f"{root} is not a checkout of this project: {why}")

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, TypeVar
 
 from oci_cluster.contract.names import ROLES, is_node
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.text import moment, printable
 
 T = TypeVar("T")
@@ -168,7 +168,7 @@ def parse_module(text: str) -> str:
 
 def parse_files(text: str) -> list[Path]:
     """Return the files that *text* names, blanks between, relative to the working directory."""
-    found = [in_full(word) for word in shlex.split(text)]
+    found = [at_home(word) for word in shlex.split(text)]
     if missing := [str(path) for path in found if not path.is_file()]:
         raise ValueError(f"there is no file {', '.join(missing)} in {Path.cwd()}")
     return found

@@ -13,7 +13,7 @@ from pathlib import Path
 from oci_cluster.contract.parsers import matching, parse_files
 from oci_cluster.contract.settings.settings_files import SettingsReader, read_config
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 
 # Where an image goes that is for this machine alone: podman puts `localhost/` before such names anyway.
 _LOCAL_REGISTRY = "localhost/oci-cluster"
@@ -48,7 +48,7 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
     read = SettingsReader(environ, read_config(root))
 
     def inside(text: str) -> str:
-        path = in_full(text).resolve()
+        path = at_home(text).resolve()
         if not path.exists() or not path.is_relative_to(root.resolve()):
             raise ValueError(
                 f"'{text}' is outside {root}, and a build sees nothing else; copy it there, or name a folder in {root}"

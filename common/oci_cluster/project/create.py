@@ -27,7 +27,7 @@ from oci_cluster.project.wheel import (
 )
 from oci_cluster.system.console import Say
 from oci_cluster.system.envs.python_env import own_venv
-from oci_cluster.system.files import in_full, not_writable
+from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.text import printable
 
 # The names under which make looks for one, in its order.
@@ -87,7 +87,7 @@ def run(
 
 
 def _root(folder: str, checkout: Path, cwd: Path) -> Path:
-    root = (cwd / in_full(folder)).resolve()
+    root = (cwd / at_home(folder)).resolve()
     is_project = vendored(checkout) is not None
     for place in ("common", "scripts", *(path.parent.name for path in checkout.glob("*/start-master.sh"))):
         if root.is_relative_to(checkout / place):

@@ -25,7 +25,7 @@ from pathlib import Path, PurePosixPath
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.project.files import EXECUTABLE, PLAIN, File, Files, is_inside, is_rubbish, put, read_file, read_folder
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import in_full, not_writable
+from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable
 
@@ -268,12 +268,12 @@ def open_source(text: str, ref: str, cwd: Path) -> dict[str, File]:
 
     Nothing of it is run, and only what a project needs of it is written.
     """
-    path = cwd / in_full(text)
+    path = cwd / at_home(text)
     if not path.exists() and "#" in text:
         if ref:
             raise UsageError(f"the ref is given twice: '{text.rpartition('#')[2]}' and '{ref}'")
         text, _, ref = text.rpartition("#")
-        path = cwd / in_full(text)
+        path = cwd / at_home(text)
     if ref.startswith("-") or (ref and path.is_file()):
         raise UsageError(f"'{ref}' is no branch, tag or commit; a wheel has none")
     if path.is_dir():

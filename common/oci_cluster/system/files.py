@@ -21,7 +21,7 @@ PROTOCOL = "file"
 _MOST_KEPT_BYTES = 16 << 20
 
 
-def in_full(path: str | Path) -> Path:
+def at_home(path: str | Path) -> Path:
     """Return *path*, its ``~`` in full where there is such a home."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib raises then
 

@@ -16,7 +16,7 @@ import pytest
 
 from oci_cluster.errors import BackendError, NotPermittedError
 from oci_cluster.system import files
-from oci_cluster.system.files import in_full, is_locked, locked, not_writable, write_whole
+from oci_cluster.system.files import at_home, is_locked, locked, not_writable, write_whole
 
 COMMON = Path(files.__file__).parents[2]
 
@@ -34,10 +34,10 @@ def test_a_file_is_replaced(tmp_path: Path) -> None:
 def test_a_path_below_a_home_is_in_full_where_there_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A user without a name has none, and "~backup" may be a file."""
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert (in_full("~/a"), in_full("~no user/a"), in_full("a")) == (tmp_path / "a", Path("~no user/a"), Path("a"))
+    assert (at_home("~/a"), at_home("~no user/a"), at_home("a")) == (tmp_path / "a", Path("~no user/a"), Path("a"))
     monkeypatch.delenv("HOME")
     monkeypatch.setattr("pwd.getpwuid", lambda _: (_ for _ in ()).throw(KeyError()))
-    assert in_full("~/a") == Path("~/a")
+    assert at_home("~/a") == Path("~/a")
 
 
 def test_a_name_of_the_file_system_comes_back_as_it_was(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from oci_cluster.contract.parsers import (
 from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import SettingsError
 from oci_cluster.images.records import no_image, pushed_image
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.secret_values import PLAIN, secret_in
 
 T = TypeVar("T")
@@ -128,7 +128,7 @@ def _check(read: SettingsReader, plan: Plan, found: Mapping[str, Any]) -> None:
     if found["cpus"] and found["cpu_limit"] and float(found["cpu_limit"]) < float(found["cpus"]):
         told = f"CPU_LIMIT: '{found['cpu_limit']}' is less than CPUS, which is {found['cpus']}"
         read.complain("CPU_LIMIT", told)
-    if (patch := found["patch"]) and not in_full(patch).is_file():
+    if (patch := found["patch"]) and not at_home(patch).is_file():
         read.complain("POD_PATCH", f"POD_PATCH: there is no file '{patch}'")
     shown = {name: text for name, text in plan.environment.items() if name not in plan.settings}
     shown |= {name: plan.settings.get(name, "") for name in ("ANNOTATIONS", "LABELS")} | {"CODE_URI": plan.code_uri}

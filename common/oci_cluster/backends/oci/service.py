@@ -27,7 +27,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import blocks_of
 from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.text import first_line
 
 # Seconds to connect, and between two bytes of an answer.
@@ -99,7 +99,7 @@ class Service:
                 oci.config.validate_config(config)
                 return config, None
             key = oci.signer.load_private_key_from_file(config["key_file"], config.get("pass_phrase"))
-            token = in_full(config["security_token_file"]).read_text().strip()
+            token = at_home(config["security_token_file"]).read_text().strip()
             return config, signers.SecurityTokenSigner(token, key)
         # The SDK raises much: files, keys, its own errors, a metadata service that is not there.
         except Exception as error:

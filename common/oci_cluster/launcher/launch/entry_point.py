@@ -15,7 +15,7 @@ from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS
 from oci_cluster.contract.settings.settings_files import SettingsReader, read_settings_file
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.system.envs.package_lists import entries_of
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.text import printable
 
 # The longest that a Python may take to start, from a slow network drive.
@@ -26,7 +26,7 @@ _LONGEST_SHEBANG = 256
 
 def find_interpreter(text: str, cwd: Path) -> Path:
     """Return the interpreter that ``--python`` names, or its environment's folder; else raise ValueError."""
-    path = cwd / in_full(text)
+    path = cwd / at_home(text)
     if "/" not in text and not path.exists():
         path = Path(shutil.which(text) or path)  # python3.11, as a shell finds it
     path = path / "bin" / "python" if path.is_dir() else path
@@ -225,7 +225,7 @@ def _listed(word: str) -> list[str]:
     found = _LIST.fullmatch(word)
     if found is None:
         return [word]
-    path = in_full(found["named"] or found["bare"])
+    path = at_home(found["named"] or found["bare"])
     entries = entries_of(path)
     if option := next((entry for entry in entries if entry.startswith("-")), ""):
         instead = f"set EXTRA_ENV={shlex.quote(str(path))} instead"
@@ -248,7 +248,7 @@ def variables_of(typed: Iterable[tuple[str, str]], environ: Mapping[str, str], c
         if option == "--env" or (option == "--env-plain" and text != ARGUMENTS):
             pairs.append(_with_value(text, environ))
         elif option == "--env-file":
-            pairs += [f"{name}={value}" for name, value in _read_file(cwd / in_full(text)).items()]
+            pairs += [f"{name}={value}" for name, value in _read_file(cwd / at_home(text)).items()]
     return pairs
 
 

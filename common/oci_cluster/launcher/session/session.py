@@ -35,7 +35,7 @@ from oci_cluster.launcher.session.policy import check_policy
 from oci_cluster.launcher.session.types import SETTING, Kind, read_kind
 from oci_cluster.launcher.show.report import outputs_of
 from oci_cluster.system.console import Say, program, say_to_stderr
-from oci_cluster.system.files import in_full, write_whole
+from oci_cluster.system.files import at_home, write_whole
 from oci_cluster.system.text import printable
 
 # A day's work, and a long lunch: what nobody uses any more costs no longer.
@@ -151,8 +151,8 @@ def _is_ssh(kind: Kind) -> bool:
 
 def public_keys(files: list[str]) -> list[str]:
     """Return the public keys in *files*, or in ``~/.ssh``, without comments."""
-    home = in_full("~/.ssh")
-    paths = [in_full(file) for file in files] or sorted(home.glob("id_*.pub"))
+    home = at_home("~/.ssh")
+    paths = [at_home(file) for file in files] or sorted(home.glob("id_*.pub"))
     if not paths:
         raise UsageError(
             f"there is no {_PUBLIC_KEYS}; make a key with ssh-keygen -t ed25519, or name one: --key FILE.pub"

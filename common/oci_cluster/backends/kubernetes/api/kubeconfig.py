@@ -31,7 +31,7 @@ from lightkube.core.exceptions import ConfigError
 
 from oci_cluster.errors import NotPermittedError, SettingsError, StoppedError, UsageError
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.text import printable
 
 Entry = Mapping[str, Any]
@@ -174,8 +174,8 @@ def open_access(given: Mapping[str, str]) -> Access:
     if token := given.get("kubernetes.token"):
         server, authority = given["kubernetes.server"], given.get("kubernetes.ca", "")
         return Access(_of_token(token, server, authority, namespace), namespace)
-    files = [in_full(name) for name in given.get("KUBECONFIG", "").split(os.pathsep) if name]
-    files = files or [in_full(_DEFAULT_KUBECONFIG)]
+    files = [at_home(name) for name in given.get("KUBECONFIG", "").split(os.pathsep) if name]
+    files = files or [at_home(_DEFAULT_KUBECONFIG)]
     found = [file for file in files if file.is_file()]
     if not found and not given.get("KUBECONFIG") and _SERVICE_ACCOUNT.is_dir():
         config = _only(KubeConfig.from_service_account().get())

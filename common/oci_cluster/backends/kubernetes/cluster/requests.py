@@ -22,7 +22,7 @@ from oci_cluster.contract.cluster import Plan, limits_of
 from oci_cluster.contract.files.lives import is_interruptible
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.console import Say
-from oci_cluster.system.files import in_full
+from oci_cluster.system.files import at_home
 from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
@@ -206,7 +206,7 @@ def _objects(plan: Plan, settings: Mapping[str, Any], archive: bytes, root: Path
     if settings["patch"]:
         from oci_cluster.backends.kubernetes.cluster.pod_patch import read_patch, with_patch  # noqa: PLC0415
 
-        patch = read_patch(in_full(settings["patch"]))
+        patch = read_patch(at_home(settings["patch"]))
         job = next(item for item in found if item["kind"] == "Job")
         job["spec"]["template"] = with_patch(job["spec"]["template"], patch)
     return found
