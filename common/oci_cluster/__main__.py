@@ -22,6 +22,7 @@ from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
+from oci_cluster.system.files import at_home
 from oci_cluster.system.lost_interrupts import keep_interrupts, raise_at, stop_looking
 from oci_cluster.system.redaction import RedactingFormatter
 
@@ -151,7 +152,6 @@ def _from_ads(words: Words) -> int:
 
     line, _ = verbs.read_equipped("from-ads", words)
     from oci_cluster.ads_migration import from_ads
-    from oci_cluster.system.files import at_home
 
     asked = from_ads.Asked(
         yaml=at_home(line.words[0]),

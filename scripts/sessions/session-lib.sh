@@ -1,6 +1,10 @@
 # shellcheck shell=bash
 # Sourced by the start scripts of sessions, on the node, after common/start-lib.sh. Sets no option, runs nothing.
 
+# What no program of the session needs: its key; and settings that a launch from inside it would take for its own.
+# shellcheck disable=SC2034 # the start scripts'
+UNNEEDED=(LAUNCH_KEY CLUSTER_NAME MIN_WORKERS TTL)
+
 # session_address: print the address that the session's server listens on: no more than the way to it needs.
 session_address() {
   if [[ "${OWN_NETWORK:-0}" == 1 ]]; then

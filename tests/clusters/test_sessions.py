@@ -132,6 +132,13 @@ def test_a_shell_is_the_users_own_and_nobody_elses(project: Project, keys: Path)
     assert_not_seen_by_other_machines(session)
     shown = ssh("ssh", config, mine, "box", 'pwd; echo "$MINE"; echo "key: $LAUNCH_KEY"; echo "$NODE_NAME"; exit 3')
     assert (shown.returncode, shown.stdout) == (3, f"{project.code}\na b 'c'\nkey: \nMAIN\n"), shown.stderr
+    # One that is launched from there has a name of its own, and waits for its workers.
+    inner = f"'{project.path}/scripts/launch.sh' plain 1 --entry moved.py --python '{sys.executable}' --dry-run --json"
+    shown = ssh("ssh", config, mine, "box", f"echo >moved.py; {inner}")
+    assert shown.returncode == 0, shown.stderr
+    plan = json.loads(shown.stdout)
+    assert (plan["name"].startswith("plain-"), plan["environment"]["MIN_WORKERS"]) == (True, "1")
+    assert "TTL" not in plan["environment"]
     assert ssh("scp", config, mine, str(sent), "box:copied").returncode == 0
     assert (project.code / "copied").read_text() == "sent"
     assert ssh("sftp", config, mine, "-b", "-", "box", typed="rename copied moved\n").returncode == 0

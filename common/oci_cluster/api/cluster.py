@@ -67,6 +67,7 @@ class Cluster:
         self._say = Messages(options.get("say"), self._table.show)
         self._lock = threading.RLock()
         self._cluster: Launched | None = None
+        self._is_deleted = False
         self._running: Running | None = None
         self._opened: Lifecycle | None = None
         self._connected: Connected | None = None
@@ -124,20 +125,22 @@ class Cluster:
         """End it, and return when nothing of it runs; with *delete* remove its files."""
         if self._dask is not None:
             self._dask.disconnect()
-        if self._cluster is None:
+        if self._cluster is None or self._is_deleted:
             return
         with self._lock:
             if (connected := self._connected) is not None:
                 self._connected = None
                 connected.close()
                 connected.backend.close()
-        with self._acting() as (lifecycle, cluster):
-            lifecycle.stop(cluster, reason="stopped by its program")
+        if self._running is None or self._running.code is None:  # else its files may have been deleted by somebody
+            with self._acting() as (lifecycle, cluster):
+                lifecycle.stop(cluster, reason="stopped by its program")
         if self._running is not None:
             self._running.wait_until_over()
         if delete:
             with self._acting() as (lifecycle, cluster):
                 lifecycle.stop(cluster, delete=True)
+            self._is_deleted = True
 
     def __enter__(self) -> Self:
         """Launch it, unless that is done."""
@@ -160,15 +163,17 @@ class Cluster:
         """
         cluster, running = self._launched(), self._running
         if running is None:  # looked at as `launch.sh --detach --wait` does
-            backend, waiter = self._open().backend, self._watch(timeout, "is not ready")
+            lifecycle, waiter = self._open(), self._watch(timeout, "is not ready")
+            backend = lifecycle.backend
             plan = backend.load(cluster)  # in this thread, which from here on sees what its nodes tell
-            is_ready = Follower(backend, cluster, plan, say=self._say, signals=waiter).until_ready() is None
+            code = Follower(backend, cluster, plan, say=self._say, signals=waiter).until_ready()
+            is_ready = code is None and lifecycle.is_running(cluster)  # it may have been ready, and have ended since
         else:
             if not running.begun.wait(timeout):
                 raise self._too_late(timeout, "is not ready")
             if running.unseen is not None:
                 raise running.unseen
-            is_ready = running.is_ready
+            is_ready = running.is_ready and not running.over.is_set()
         if not is_ready:
             self.wait()
         return self
@@ -304,6 +309,8 @@ class Cluster:
 
     def client(self) -> Any:
         """Return a ``distributed.Client`` of it; waits until it is ready."""
+        if self._running is not None and self._running.over.is_set():
+            self.wait_ready()  # tells how it has ended; a client would look for it for half a minute
         return self.dask.get_client()
 
     def adapt(self, minimum: int, maximum: int, **options: Any) -> Any:
@@ -367,7 +374,8 @@ class Job(Cluster):
 
 
 def _failed(cluster: Launched, code: int, found: Mapping[str, Any]) -> ClusterFailedError | StoppedError:
-    reason = str(found.get("reason") or found.get("unreadable") or "no reason is known")
+    lost = "MAIN was lost" if code == ExitCode.LOST else "no reason is known"
+    reason = str(found.get("reason") or found.get("unreadable") or lost)
     if code == ExitCode.STOPPED and found["state"] != FAILED:
         return StoppedError(f"{cluster.name} was ended: {reason}")
     named = _NODE.match(reason)

@@ -55,6 +55,8 @@ class Options(PlaceOptions, total=False):
 
 # Options of launch.sh that have the same name, and one value.
 _PLAIN = ("entry", "module", "code", "python", "name", "ps", "ttl", "queue", "priority", "wait_for_quota")
+# Those that are lists: of a text alone, each letter would be one.
+_LISTS = ("arguments", "outputs", "packages")
 # What nodes of this machine need beside their framework's packages where the entry point is a notebook.
 _NOTEBOOK = ("nbconvert", "ipykernel")
 
@@ -66,10 +68,13 @@ def no_dask(name: str = "distributed") -> SettingsError:
 
 
 def line_of(framework: str, workers: int, options: Options) -> CommandLine:
-    """Return the command line of ``launch.sh`` for *options*; raise TypeError for unknown ones."""
+    """Return the command line of ``launch.sh`` for *options*; raise for wrong ones."""
     if unknown := sorted({*options} - {*Options.__annotations__}):
         raise TypeError(f"Cluster and Job take no {', '.join(unknown)}; see help(oci_cluster.Cluster)")
     given: Mapping[str, Any] = options
+    for name in _LISTS:
+        if isinstance(given.get(name), str):
+            raise UsageError(f"{name}={given[name]!r} is a text, and no list; write {name}=[...], one text for each")
     pairs = [(f"--{name.replace('_', '-')}", given.get(name)) for name in _PLAIN]
     pairs += [
         ("--outputs", ",".join(given.get("outputs", ()))),
@@ -78,7 +83,9 @@ def line_of(framework: str, workers: int, options: Options) -> CommandLine:
     pairs += [("--env", f"{name}={text}") for name, text in dict(given.get("env") or {}).items()]
     for name, text in dict(given.get("env_plain") or {}).items():
         pairs.append(("--env-plain", name if name == ARGUMENTS else f"{name}={text}"))
-    line = CommandLine([framework, str(workers)], typed=[(flag, str(value)) for flag, value in pairs if value])
+    line = CommandLine(
+        [framework, str(workers)], typed=[(flag, str(value)) for flag, value in pairs if value not in (None, "")]
+    )
     for flag, text in line.typed:
         line.given.setdefault(flag, []).append(text)
     if not (given.get("entry") or given.get("module")):

@@ -24,11 +24,6 @@ _MOST_KEPT_BYTES = 16 << 20
 _LOOK_S = 0.02
 
 
-def at_home(text: str) -> Path:
-    """Return the path *text*, where ``~`` stands for a home folder that is known."""
-    return Path(os.path.expanduser(text))  # noqa: PTH111 - Path's own ends where there is none
-
-
 def at_home(path: str | Path) -> Path:
     """Return *path* with its ``~`` replaced; an unknown home stays as it is."""
     return Path(os.path.expanduser(path))  # noqa: PTH111 - pathlib's raises RuntimeError there

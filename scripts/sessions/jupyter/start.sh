@@ -10,8 +10,7 @@ source "${here}/../session-lib.sh"
 require NODE_DIR NODE_ADDRESS OUTPUT_DIR CODE_DIR SESSION_PORT IDLE_LIMIT
 need_modules jupyter jupyterlab jupyter_server_proxy
 enter_session_folder
-# Notebooks have no use for it.
-unset LAUNCH_KEY
+unset "${UNNEEDED[@]}"
 # Where Client() says that the dashboard is: a path of this server, which fetches it for the browser.
 dashboard="${IN_DASHBOARD:-${NODE_ADDRESS}:${DASHBOARD_PORT:-8787}}"
 export DASK_DISTRIBUTED__DASHBOARD__LINK="/proxy/${dashboard}/status"

@@ -18,7 +18,7 @@ own="${NODE_DIR}/ssh"
 printf '%s\n' "${SSH_AUTHORIZED//,/$'\n'}" >"${own}/authorized_keys"
 SESSION_ADDRESS="$(session_address)"
 export SESSION_ADDRESS
-unset LAUNCH_KEY TERM "${!SSH_@}"
+unset "${UNNEEDED[@]}" TERM "${!SSH_@}"
 # What shells of the session begin with, as sshd gives them none of it: but for what is the connection's own.
 declare -x >"${own}/environment"
 printf 'cd %q\n' "${folder}" >>"${own}/environment"

@@ -32,7 +32,9 @@ class FakeGuard(Reaper):
         self.own = own
         self._notes = notes
         self._lock, self._is_told = threading.Lock(), False
-        self._process: Any = SimpleNamespace(communicate=self._note)
+        self._process: Any = SimpleNamespace(
+            communicate=self._note, stdin=SimpleNamespace(close=lambda: notes.append("released"))
+        )
         self.on_end: Callable[[], object] = lambda: None
         notes.append(f"guard {backend}")
 

@@ -12,7 +12,7 @@ from unit.api.conftest import Site
 
 from oci_cluster import api
 from oci_cluster.api.cluster import Cluster
-from oci_cluster.errors import SettingsError
+from oci_cluster.errors import SettingsError, StoppedError
 
 
 class FakeDask:
@@ -72,3 +72,5 @@ def test_a_dask_cluster_is_asked_by_its_clients(site: Site, monkeypatch: pytest.
     assert cluster.adapt(1, 3, interval="1s") == {"minimum": 1, "maximum": 3, "interval": "1s"}
     cluster.down()
     assert notes == ["connect", "close", "disconnect"]
+    with pytest.raises(StoppedError, match="was ended: stopped by its program"):
+        cluster.client()

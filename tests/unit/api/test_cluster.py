@@ -115,6 +115,18 @@ def test_a_launch_that_fails_leaves_nothing(site: Site) -> None:
     cluster.up().down()
 
 
+def test_the_guard_of_a_launch_that_is_interrupted_looks_for_what_is_left(site: Site) -> None:
+    """A second interrupt ends the removal of what was started."""
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    site.backend.on["start"] = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        site.cluster().up()
+    assert site.notes == ["guard local", "released"]
+
+
 def test_an_interrupt_while_its_thread_is_started_ends_it(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody has the object of a cluster that goes on."""
 
@@ -192,6 +204,32 @@ def test_the_one_node_that_ended_so_is_named(site: Site) -> None:
     assert caught.value.node == "MAIN"
 
 
+def test_a_main_that_was_lost_is_the_node_that_failed(site: Site) -> None:
+    """It has told nothing; the workers, which end for it, have the cluster's code."""
+    cluster = site.cluster(workers=1).up()
+    (launched,) = site.backend.clusters
+    with site._ending:
+        site.backend.set_node(launched, "MAIN", 137)
+        site.backend.set_node(launched, "WORKER_1", 76)
+    with pytest.raises(ClusterFailedError) as caught:
+        cluster.wait(60)
+    error = caught.value
+    assert (error.exit_code, error.reason, error.node) == (76, "MAIN was lost", "MAIN")
+
+
+def test_one_that_was_ready_and_has_ended_is_not_ready(site: Site) -> None:
+    """Whoever launched it, and whoever finds it."""
+    cluster = site.cluster(name="mine").up()
+    site.ready()
+    cluster.wait_ready(60)
+    site.end(7, "it failed")
+    with pytest.raises(ClusterFailedError):
+        cluster.wait(60)
+    for one in (cluster, Cluster.find("mine", project=site.root)):
+        with pytest.raises(ClusterFailedError, match="mine ended with 7"):
+            one.wait_ready(60)
+
+
 def test_a_wait_has_an_end_and_the_cluster_goes_on(site: Site) -> None:
     with site.cluster(name="mine") as cluster:
         with pytest.raises(TimedOutError, match=r"mine is not ready after 0\.01 s, and goes on; wait again, or end it"):
@@ -256,6 +294,20 @@ def test_with_ends_it(site: Site, *, keep: bool, raises: bool, state: str) -> No
     except KeyError:
         pass
     assert cluster.status() == state
+
+
+def test_one_that_is_deleted_is_ended_already(site: Site) -> None:
+    with site.cluster() as cluster:
+        cluster.down(delete=True)
+        site.backend.on["states"] = lambda: (_ for _ in ()).throw(BackendError("it is not there"))
+        cluster.down(delete=True)
+
+
+def test_one_that_has_ended_and_was_deleted_by_somebody_is_ended_already(site: Site) -> None:
+    with site.cluster() as cluster:
+        site.end(0)
+        cluster.wait(60)
+        site.backend.on["states"] = lambda: (_ for _ in ()).throw(BackendError("it is not there"))
 
 
 def test_one_that_is_kept_goes_on_and_has_no_guard(site: Site) -> None:

@@ -64,6 +64,17 @@ def test_a_list_of_packages_and_a_variable_that_is_no_secret_are_options_too(sit
     assert asked(site, wait_for_quota="5m").settings["WAIT_FOR_QUOTA"] == "5m"
 
 
+def test_a_limit_of_0_is_an_option_too(site: Site) -> None:
+    assert asked(site, ttl=0).settings == {"TTL": "0", "EPHEMERAL": "0"}
+
+
+@pytest.mark.parametrize("name", ["arguments", "outputs", "packages"])
+def test_a_text_where_a_list_belongs_is_refused(site: Site, name: str) -> None:
+    """Else each of its letters would be a package, which an index of packages has."""
+    with pytest.raises(UsageError, match=rf"{name}='pandas' is a text, and no list; write {name}=\[\.\.\.\]"):
+        asked(site, **{name: "pandas"})
+
+
 def test_without_an_entry_point_a_cluster_stays(site: Site) -> None:
     assert asked(site).settings == {"EPHEMERAL": "0"}
     assert asked(site, module="package.train").settings == {"ENTRY_MODULE": "package.train"}

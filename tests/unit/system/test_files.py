@@ -32,9 +32,9 @@ def test_a_home_that_nobody_knows_stays_as_it_is_written(monkeypatch: pytest.Mon
 
 
 def test_no_path_of_a_user_is_expanded_in_another_way() -> None:
-    """pathlib's own raises what nobody expects; these two do."""
+    """pathlib's own raises what nobody expects; this one does."""
     found = {path.name for path in COMMON.rglob("*.py") if ".expanduser()" in path.read_text()}
-    assert found == {"last_error.py", "service.py"}
+    assert found == {"last_error.py"}
 
 
 # --- Files ------------------------------------------------------------------------------------------------------------

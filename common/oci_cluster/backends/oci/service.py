@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from email.utils import parsedate_to_datetime
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import oci
@@ -28,6 +27,7 @@ from oci_cluster.backends.oci.tenancy.security_rules import blocks_of
 from oci_cluster.contract.storage import oci as oci_storage
 from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError
+from oci_cluster.system.files import at_home
 from oci_cluster.system.text import first_line, printable
 
 # Seconds to connect, and between two bytes of an answer.
@@ -59,7 +59,7 @@ class _SessionSigner(signers.SecurityTokenSigner):  # type: ignore[misc]
         super().__init__(self._token(), self._key())
 
     def _token(self) -> str:
-        return Path(self._config["security_token_file"]).expanduser().read_text().strip()
+        return at_home(self._config["security_token_file"]).read_text().strip()
 
     def _key(self) -> Any:
         return oci.signer.load_private_key_from_file(self._config["key_file"], self._config.get("pass_phrase"))

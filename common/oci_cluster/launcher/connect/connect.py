@@ -7,6 +7,7 @@ import html
 import re
 import shlex
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -90,12 +91,16 @@ def url_here(host: str, port: int, number: int, facts: Mapping[str, str]) -> str
 # As ssh-keygen writes it. What main tells is data from outside.
 _HOST_KEY = re.compile(r"ssh-ed25519 [A-Za-z0-9+/]{68}")
 _USER = re.compile(r"[a-z_][a-z0-9_.-]{0,31}\$?")
+_PLACE = re.compile(r"^  HostName (\S+)\n  Port (\d{1,5})$", re.MULTILINE)
+# To a port of this machine, or of its network.
+_DIAL_S = 2.0
 
 
 def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str, str]) -> Path:
     """Write a configuration for ``ssh -F``, in which the session has the cluster's name.
 
-    Beside it is the one key that the host may have, as main tells it among its *facts*.
+    Beside it is the one key that the host may have, as main tells it among its *facts*. One by which somebody else
+    may be connected is left to them, and this one has the port in its name.
     """
     key, user = facts.get("ssh_host_key", ""), facts.get("ssh_user", "")
     if not _HOST_KEY.fullmatch(key) or not _USER.fullmatch(user):
@@ -104,6 +109,8 @@ def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str,
             f"scripts/status.sh {cluster.name} shows ssh_host_key then"
         )
     directory = cluster.directory / "ssh"
+    path = directory / "config"
+    path = directory / f"config-{port}" if _leads_elsewhere(path, host, port) else path
     config = {
         "HostName": host,
         "Port": str(port),
@@ -121,10 +128,20 @@ def write_ssh_config(cluster: Cluster, host: str, port: int, facts: Mapping[str,
     try:
         directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_whole(directory / "known_hosts", f"{cluster.name} {key}\n")
-        write_whole(directory / "config", "\n".join(lines))
+        write_whole(path, "\n".join(lines))
     except OSError as error:
         raise not_writable(directory, error) from error
-    return directory / "config"
+    return path
+
+
+def _leads_elsewhere(config: Path, host: str, port: int) -> bool:
+    """Return whether *config* leads to another place than this one, where somebody listens."""
+    with contextlib.suppress(OSError):  # there is none, or nobody listens there any more
+        found = _PLACE.search(config.read_text())
+        if found and (found[1], int(found[2])) != (host, port):
+            socket.create_connection((found[1], int(found[2])), _DIAL_S).close()
+            return True
+    return False
 
 
 # Seconds between two looks whether the cluster still runs: elsewhere each is a request.
@@ -204,11 +221,14 @@ class Connected:
             words["ssh_config"] = shlex.quote(str(write_ssh_config(self.cluster, host, here, self._told())))
         return (kind.url or kind.command).format(**words)
 
-    def client(self, target: Path) -> dict[str, str]:
-        """Write client files to *target*; return the variables that a program needs."""
+    def client(self, target: Path, *, check: bool = False) -> dict[str, str]:
+        """Write client files to *target*; return the variables that a program needs.
+
+        With *check* somebody must listen.
+        """
         folder = framework_dir(self.plan.framework, self.root)
         port = client_port(self.plan, folder)
-        host, here = self.connections.reach("MAIN", port, is_asked=False)
+        host, here = self.connections.reach("MAIN", port, is_asked=check, must_answer=check)
         gate = Gate(host, here, url_here(host, here, port, self._facts()), self.connections.reach)
         return write_client_files(self.cluster, self.plan, folder, target, gate)
 
@@ -276,7 +296,10 @@ def connect(line: CommandLine) -> int:
         connected = Connected(backend, cluster, plan, say)
         kept.callback(connected.close)
         private = Path(kept.enter_context(tempfile.TemporaryDirectory(prefix="oci-cluster-connect-")))
-        if line.has("--python"):
+        if line.has("--python") and line.has("--check"):  # no files are left to be named
+            connected.client(private, check=True)
+            say(f"{cluster.name} is reachable")
+        elif line.has("--python"):
             print("export", *(f"{name}={shlex.quote(text)}" for name, text in connected.client(private).items()))
         else:
             looks_again = _until_answer(lifecycle, cluster, signals)

@@ -34,7 +34,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
 
     def __init__(self, forward: PortForward, port: int, say: Say) -> None:
         """Listen on *port*, 0: any; raise UsageError where it is taken."""
-        self._forward = forward
+        self.way = forward
         self._say = say
         self._lock = threading.Lock()
         self._open: set[socket.socket] = set()
@@ -43,7 +43,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
             super().__init__((HERE, port), socketserver.BaseRequestHandler)
         except OSError as error:
             why = "is taken" if error.errno == errno.EADDRINUSE else f"cannot be used ({error.strerror})"
-            raise UsageError(f"port {port} of this machine {why}; choose another: --port OTHER:{port}") from error
+            raise UsageError(f"port {port} of this machine {why}") from error
         self.port: int = self.server_address[1]
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
@@ -59,7 +59,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
         """Pass on one connection to its end."""
         assert isinstance(request, socket.socket)  # noqa: S101 - it is of TCP
         try:
-            far = self._forward.dial()
+            far = self.way.dial()
         except ClusterError as error:
             return self._note(str(error))
         self._note("")
@@ -129,6 +129,7 @@ class Connections:
         self._open_port_forward = open_port_forward
         self._say = say
         self._opened: contextlib.ExitStack = contextlib.ExitStack()
+        self._forwarders: dict[tuple[str, int, int | None], Forwarder] = {}
         self.has_forwarders = False
 
     def reach(
@@ -146,9 +147,14 @@ class Connections:
         Without a *local* port it is the same where that is free, else any; where this machine reaches the node itself,
         nothing is made. With *must_answer* somebody has to listen there; *looks_again* says whether to wait for that.
         Unless it *is_asked*, nobody connects to a node that this machine reaches itself: who connects next finds out.
+        Asked again, it is the same place.
         """
-        forward = self._open_port_forward(node, port)
-        self._opened.callback(forward.close)
+        forwarder = self._forwarders.get((node, port, local))
+        if forwarder is None:
+            forward = self._open_port_forward(node, port)
+            self._opened.callback(forward.close)
+        else:
+            forward = forwarder.way
         try:
             if is_asked or not forward.address:
                 patiently(lambda: forward.dial().close(), looks_again)
@@ -159,17 +165,18 @@ class Connections:
         if forward.address and local is None:
             host, _, text = forward.address.rpartition(":")
             return host, int(text)
-        forwarder = self._forwarder(forward, port, local)
-        self.has_forwarders = True
-        self._opened.callback(forwarder.close)
+        if forwarder is None:
+            forwarder = self._forwarders[node, port, local] = self._forwarder(forward, port, local)
+            self.has_forwarders = True
+            self._opened.callback(forwarder.close)
         return HERE, forwarder.port
 
     def _forwarder(self, forward: PortForward, port: int, local: int | None) -> Forwarder:
-        if local is not None:
-            return Forwarder(forward, local, self._say)
         try:
-            return Forwarder(forward, port, self._say)
-        except UsageError:
+            return Forwarder(forward, local or port, self._say)
+        except UsageError as error:
+            if local is not None:
+                raise UsageError(f"{error}; choose another: --port OTHER:{port}") from error
             return Forwarder(forward, 0, self._say)
 
     def close(self) -> None:

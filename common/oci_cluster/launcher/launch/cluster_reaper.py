@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -57,6 +58,7 @@ class Reaper:
         finally:
             for descriptor in kept:
                 os.close(descriptor)
+        _reapers.add(self)
 
     def dismiss(self) -> None:
         """Let it go: the cluster has ended, or goes on without a launcher."""
@@ -66,12 +68,38 @@ class Reaper:
         """Have it end the cluster now; return when that is done, or has failed."""
         self._tell(reason.encode() + b"\n")
 
+    def release(self) -> None:
+        """Have it end the cluster, where there is one, and wait for nothing."""
+        with self._lock:
+            self._is_told = True
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+
     def _tell(self, line: bytes) -> None:
         """Give it its one line: of two threads, the first one's."""
         with self._lock:
             is_told, self._is_told = self._is_told, True
         if not is_told:
             self._process.communicate(line)
+
+    def leave_to_launcher(self) -> None:
+        """Let go of its pipe, in a fork, which may outlive the launcher."""
+        pipe = self._process.stdin
+        if pipe is not None and not pipe.closed:  # closed itself, its number would be another file's
+            null = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(null, pipe.fileno(), inheritable=False)
+            os.close(null)
+
+
+_reapers: weakref.WeakSet[Reaper] = weakref.WeakSet()
+
+
+def _leave_all() -> None:
+    for reaper in _reapers:
+        reaper.leave_to_launcher()
+
+
+os.register_at_fork(after_in_child=_leave_all)
 
 
 def read_own(descriptor: int) -> dict[str, str]:

@@ -96,8 +96,11 @@ def launched(
     reaper = Reaper(lifecycle.backend.name, plan.cluster_id, root=lifecycle.root, own=own)
     try:
         cluster = lifecycle.launch(followed(plan, lifecycle.backend) if is_followed else bounded(plan))
-    except BaseException:
+    except Exception:
         reaper.dismiss()
+        raise
+    except BaseException:  # a second Ctrl-C may have cut short the removal of what was started
+        reaper.release()
         raise
     try:
         yield cluster, reaper

@@ -278,6 +278,22 @@ def test_a_check_of_what_nobody_answers_fails(desk: Door, monkeypatch: pytest.Mo
     assert ended == [port]
 
 
+def test_a_check_of_the_way_for_programs_asks_too_and_names_no_files(
+    desk: Door, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those are away when it returns."""
+    with (desk.root / "dask" / "settings.env").open("a") as settings:
+        settings.write("CLIENT_PORT=DASHBOARD_PORT\n")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setattr(desk.backend, "port_forward", lambda *_: PortForward(port, []))
+        assert verbs.run("connect", ["mine", "--python", "--check"]) == 0
+        told = capsys.readouterr()
+        assert (told.out, "mine is reachable" in told.err) == ("", True)
+    with pytest.raises(BackendError, match=f"nobody listens on 127.0.0.1:{port}"):
+        verbs.run("connect", ["mine", "--python", "--check"])
+
+
 def test_it_ends_with_the_cluster(
     desk: Door, stay: Callable[[Callable[[], Any]], None], monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,6 +32,18 @@ def test_the_one_key_that_the_host_may_have_is_pinned(cluster: Cluster) -> None:
     assert f'  UserKnownHostsFile "{str(known).replace("%", "%%")}"\n' in text
     assert known.read_text() == f"box {KEY}\n"
     assert [file.stat().st_mode & 0o077 for file in (path, known, path.parent)] == [0, 0, 0]
+
+
+def test_another_way_that_is_open_keeps_its_file(cluster: Cluster) -> None:
+    """connect.sh beside session.sh has a port of its own, and may end first."""
+    facts = {"ssh_host_key": KEY, "ssh_user": "node"}
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        usual = write_ssh_config(cluster, "127.0.0.1", port, facts)
+        other = write_ssh_config(cluster, "127.0.0.1", 4711, facts)
+        assert (f"  Port {port}\n" in usual.read_text(), "  Port 4711\n" in other.read_text()) == (True, True)
+        assert write_ssh_config(cluster, "127.0.0.1", port, facts) == usual
+    assert write_ssh_config(cluster, "127.0.0.1", 4711, facts) == usual
 
 
 @pytest.mark.parametrize(

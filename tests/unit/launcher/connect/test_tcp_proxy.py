@@ -191,8 +191,10 @@ def test_an_end_ends_connections_and_gives_the_port_back(forward: Callable[[int]
 def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(UsageError, match=f"port {port} of this machine is taken; .* --port OTHER:{port}"):
-            Forwarder(DirectConnection("127.0.0.1", 9), port, print)
+        connections = Connections(lambda _, number: DirectConnection("127.0.0.1", number), print)
+        with pytest.raises(UsageError, match=f"port {port} of this machine is taken; choose .* --port OTHER:9$"):
+            connections.reach("MAIN", 9, port, is_asked=False)
+        connections.close()
 
 
 class FakeWay(DirectConnection):
@@ -221,6 +223,21 @@ def test_a_way_is_made_where_one_is_needed_and_closed_in_the_end(said: list[str]
         assert ask(here, b"x") == hashlib.sha256(b"x").digest()
         made.close()
     assert (closed, said) == ([port], [])
+
+
+def test_a_port_that_is_asked_for_again_is_at_the_same_place(said: list[str]) -> None:
+    """As a notebook's cell asks that runs once more: a port of this machine is not taken by itself."""
+    closed: list[int] = []
+    with serving(digest_all) as port, socket.create_server(("127.0.0.1", 0)) as free:
+        here = free.getsockname()[1]
+        free.close()
+        made = Connections(lambda _, number: FakeWay(number, closed), said.append)
+        usual = made.reach("MAIN", port)
+        named = made.reach("MAIN", port, here)
+        assert (made.reach("MAIN", port), made.reach("MAIN", port, here)) == (usual, named)
+        assert named == ("127.0.0.1", here) != usual
+        made.close()
+    assert (closed, said) == ([port] * 2, [])
 
 
 def test_a_server_that_must_answer_is_asked_at_once(said: list[str]) -> None:

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import psutil
@@ -19,15 +20,19 @@ COMMON = Path(__file__).resolve().parents[4] / "common"
 PATIENCE_S = 240.0  # nothing is measured; a busy machine takes its time
 # A launcher that has a guard, which becomes STUB in the place of the verb that ends clusters.
 LAUNCHER = """
-import json, os, sys
+import json, os, sys, time
 from oci_cluster.launcher.launch import cluster_reaper
 cluster_reaper.sys = type("", (), {"executable": os.environ["STUB"]})
 os.dup2(1, 9)  # what a guard must not keep open
 os.set_inheritable(9, True)
 guarded = cluster_reaper.Reaper("local", "mine-1f2e3d4c", own=json.load(open("own.json")))
 print(guarded._process.pid, flush=True)
-sys.stdin.read(1)
-guarded.dismiss()
+if "FORKS" in os.environ and os.fork() == 0:  # a worker of the launcher's, which outlives it
+    open("fork", "w").write(str(os.getpid()))
+    os.closerange(0, 3), os.close(9)
+    time.sleep(600)
+guarded.dismiss() if sys.stdin.read(1) == "." else guarded.release()
+sys.stdin.read()
 """
 STUB = """#!/bin/sh
 words="$*" given="$6"
@@ -75,10 +80,37 @@ def test_a_guard_ends_the_cluster_of_a_launcher_that_was_killed(launcher: Launch
     assert {Path(file).name for file in files.split()} <= {"0", "1", "2", "3", "10"}  # a shell's own
 
 
+def test_a_fork_that_outlives_the_launcher_keeps_no_guard_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As workers of multiprocessing do."""
+    monkeypatch.setenv("FORKS", "1")
+    launcher = Launcher(tmp_path, {})
+    while not (found := (tmp_path / "fork").is_file() and (tmp_path / "fork").read_text()):
+        time.sleep(0.01)
+    launcher.process.kill()
+    gone, _ = psutil.wait_procs([launcher.reaper], timeout=30)
+    os.kill(int(found), signal.SIGKILL)
+    launcher.process.communicate()
+    assert gone
+    assert launcher.called.exists()
+
+
 def test_a_guard_that_was_dismissed_does_nothing(launcher: Launcher) -> None:
     """Its launcher waits for its end."""
     launcher.process.communicate(b".", timeout=PATIENCE_S)
     assert (launcher.process.returncode, launcher.reaper.is_running(), launcher.called.exists()) == (0, False, False)
+
+
+def test_a_guard_that_is_released_ends_the_cluster_while_its_launcher_lives(launcher: Launcher) -> None:
+    assert launcher.process.stdin is not None
+    launcher.process.stdin.write(b"r")
+    launcher.process.stdin.flush()
+    deadline = time.monotonic() + 30
+    while not launcher.called.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert (launcher.called.exists(), launcher.process.poll()) == (True, None)
+    launcher.process.communicate()
 
 
 def test_settings_are_handed_on_in_no_word_and_no_variable(tmp_path: Path) -> None:

@@ -156,3 +156,4 @@ def test_what_is_no_public_key_is_refused(desk: Door, tmp_path: Path, text: str,
     path.write_text(text)
     assert said in refused(desk, "shell", "--key", str(path))
     assert "cannot be read" in refused(desk, "shell", "--key", str(tmp_path / "gone"))
+    assert "cannot be read" in refused(desk, "shell", "--key", "~no user/id.pub")
