@@ -173,7 +173,7 @@ class Connections:
 
     def _forwarder(self, forward: PortForward, port: int, local: int | None) -> Forwarder:
         try:
-            return Forwarder(forward, local or port, self._say)
+            return Forwarder(forward, port if local is None else local, self._say)
         except UsageError as error:
             if local is not None:
                 raise UsageError(f"{error}; choose another: --port OTHER:{port}") from error

@@ -166,8 +166,9 @@ def test_an_installer_may_print_any_bytes(checkout: Checkout) -> None:
 
 
 def test_a_checkout_that_cannot_be_written_is_named(checkout: Checkout) -> None:
-    """Where .venv cannot be made, one line says so."""
-    (checkout.root / ".venv").touch()
+    """Where neither .venv nor the one beside it can be made, one line says so."""
+    for name in (".venv", ".venv-clusters"):
+        (checkout.root / name).touch()
     with pytest.raises((BackendError, SettingsError)):
         checkout.tools()
 
