@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 from oci_cluster.ads_migration.cluster import variables_of
@@ -56,7 +57,7 @@ def take_entry_point(found: Conversion, field: Field, entry: str, folder: Path, 
         return
     found.settings["CODE_DIR"] = str(folder)
     script = folder / entry
-    if not script.is_file():
+    if not os.path.isfile(script):  # noqa: PTH113 - pathlib's raises for a name that is too long
         found.lose(field, f"there is no {script}: name the folder of the code with --code DIR")
     elif found.framework == "horovod":
         _take_binding(found, script)

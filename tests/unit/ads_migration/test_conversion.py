@@ -312,6 +312,9 @@ def test_a_script_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert told(found, Kind.LOST) == [
         f"spec.runtime.spec.entryPoint: there is no {tmp_path}/nowhere/{NAME_IT}",
     ]
+    path, too_long = tmp_path / "train.yaml", "a" * 300 + ".py"
+    path.write_text(path.read_text().replace("entryPoint: train.py", f"entryPoint: {too_long}"))
+    assert told(convert(Asked(path, "oci")), Kind.LOST)[0].startswith("spec.runtime.spec.entryPoint: there is no ")
 
 
 UNKNOWN = [

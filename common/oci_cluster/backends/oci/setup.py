@@ -473,7 +473,7 @@ class Setup:
 
     def rules(self, cidr: str) -> Rules:
         """Return the security rules for nodes in *cidr*, one block or several."""
-        return security_rules(cidr.split(","), self.ports)
+        return security_rules(list(filter(None, cidr.split(","))), self.ports)
 
     def look(self) -> tuple[Needed, Found, list[Step]]:
         """Return what is needed, what there is, and what is missing."""

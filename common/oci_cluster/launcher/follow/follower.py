@@ -388,7 +388,8 @@ class Follower:
     def _why_hopeless(self, node: NodeState) -> tuple[str, int]:
         """Return why nothing can begin without *node*, and the code of that."""
         if node.never_started:
-            return f"{node.node} could not be started: {node.details}", node.exit_code or ExitCode.UNAVAILABLE
+            why = f"{node.node} could not be started" + (f": {node.details}" if node.details else "")
+            return why, node.exit_code or ExitCode.UNAVAILABLE
         if node.exit_code == 0 and not self._life.has_begun:  # an agent waits for main
             return why_silent(self._plan, node.node), ExitCode.SETTINGS
         why = f"{node.node} ended before MAIN had started: {describe(node.exit_code or 0)}"

@@ -119,6 +119,12 @@ def test_a_parameter_server_that_could_not_be_started_ends_the_wait(elsewhere: R
     assert stop_of(elsewhere)["exit_code"] == 69
 
 
+def test_where_nobody_says_why_a_node_could_not_be_started_no_reason_is_given(elsewhere: Run) -> None:
+    never_start(elsewhere, ["MAIN"], "")
+    elsewhere.follow(lambda: elsewhere.end(69, 69, 69))
+    assert stop_of(elsewhere)["reason"] == "MAIN could not be started"
+
+
 def test_a_node_that_never_started_says_why(elsewhere: Run) -> None:
     """In the backend's words, not as an exit code of the user's script; once."""
     never_start(elsewhere, ["WORKER_2"], "Out of capacity; try later")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from ipaddress import IPv4Network, collapse_addresses, ip_network
+from ipaddress import IPv4Network, collapse_addresses
 from typing import Any
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
@@ -39,6 +39,8 @@ _ANYWHERE = "0.0.0.0/0"
 _GATEWAY = "<OCID of the NAT gateway>"  # in the words of a command: that of the line before it
 # Source: OCI's documentation of subnets: the first two addresses and the last are reserved.
 _RESERVED = 3
+# Of a new subnet beside one without IPv4 addresses: 253 nodes.
+_USUAL_PREFIX = 24
 _SERVICES, _OF_SERVICES = "SERVICE_CIDR_BLOCK", "all-"
 _STATELESS = "a stateless rule does, whose answers would need a rule, too"
 _LARGEST_PAGE = 1000  # of the network's lists, as the SDK's pages tell
@@ -67,6 +69,8 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         yield unknown(SUBNET, answer.why)
     else:
         yield found.kind()
+        if not blocks_of(found.subnet):
+            return  # the rest is about its addresses
         if cidr := checked.given.get("SUBNET_CIDR"):
             yield found.cidr(cidr)
         yield found.route()
@@ -97,8 +101,10 @@ class _Network:
             text = f"{named} is a public subnet, whose way out is for public addresses, and nodes have none"
         elif subnet.availability_domain:
             text = f"{named} is of {subnet.availability_domain} alone, and nodes may be in any availability domain"
+        elif not (blocks := blocks_of(subnet)):
+            text = f"{named} has no IPv4 addresses, by which nodes know each other"
         else:
-            return fine(SUBNET, f"{named}, {', '.join(blocks_of(subnet))}, is regional and private")
+            return fine(SUBNET, f"{named}, {', '.join(blocks)}, is regional and private")
         if other := self.other_subnet(subnet.compartment_id, subnet.vcn_id):
             return fails(SUBNET, text, f"SUBNET_OCID={other}")
         return fails(SUBNET, text, self._new_subnet())
@@ -115,8 +121,7 @@ class _Network:
 
     def _new_subnet(self) -> str:
         """Return how to make a private subnet with the VCN's way out."""
-        subnet = self.subnet
-        block = self._free_block(ip_network(blocks_of(subnet)[0]).prefixlen)
+        block = self._free_block(self._own[0].prefixlen if self._own else _USUAL_PREFIX)
         if block is None:
             return (
                 "Console: Networking > Virtual cloud networks > this VCN: add a CIDR block, and a private subnet in it"

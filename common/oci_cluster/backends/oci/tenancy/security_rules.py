@@ -58,7 +58,8 @@ def blocks_in(text: str) -> list[IPv4Network]:
 
 def blocks_of(subnet: Any) -> list[str]:
     """Return the IPv4 addresses of a subnet of the SDK, one block or several."""
-    return list(getattr(subnet, "ipv4_cidr_blocks", None) or [str(subnet.cidr_block)])
+    blocks = getattr(subnet, "ipv4_cidr_blocks", None) or [subnet.cidr_block]
+    return [str(block) for block in blocks if block]  # none, where all addresses are IPv6
 
 
 def rule(direction: str, cidr: str, first: int, last: int, description: str) -> JSON:

@@ -73,14 +73,16 @@ def test_a_subnet_that_is_not_seen(world: World) -> None:
         ({"prohibit_public_ip_on_vnic": False}, "is a public subnet"),
         ({"availability_domain": "AD-1"}, "is of AD-1 alone"),
         ({"lifecycle_state": "TERMINATING"}, "is TERMINATING"),
+        ({"cidr_block": None, "ipv6_cidr_blocks": ["2001:db8::/64"]}, "has no IPv4 addresses"),
     ],
 )
 def test_a_subnet_that_does_not_do(world: World, fields: dict[str, Any], text: str) -> None:
     vars(world.subnet).update(fields)
     found = world.find(network)["subnet"]
     assert (found.verdict, text in found.text) == (Verdict.FAILS, True)
+    free = "10.0.1.0/24" if world.subnet.cidr_block else "10.0.0.0/24"
     assert found.fix == (
-        f"made=$(oci network subnet create --compartment-id {NET} --vcn-id v --cidr-block 10.0.1.0/24"
+        f"made=$(oci network subnet create --compartment-id {NET} --vcn-id v --cidr-block {free}"
         " --display-name clusters --prohibit-public-ip-on-vnic true --route-table-id rt"
         ' --query data.id --raw-output) && echo "SUBNET_OCID=$made" >>config.env'
     )
