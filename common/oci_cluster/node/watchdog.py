@@ -6,6 +6,7 @@ has not come to a wait for as long as an end may take, the process exits at once
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import os
@@ -44,7 +45,12 @@ class NodeSignals(Signals):
         """Sleep *seconds*, less if a signal comes."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         try:
-            super().wait(seconds)
+            come = b""
+            with contextlib.suppress(BlockingIOError):  # nothing has come
+                come = os.read(self._reader, 4096)
+            # Ticks are no reason to look again: storage that takes a second would be asked without a pause.
+            if not come.strip(bytes([signal.SIGALRM])):
+                super().wait(seconds)
         finally:
             self._moved_at = time.monotonic()
             signal.setitimer(signal.ITIMER_REAL, _TICK_S, _TICK_S)
