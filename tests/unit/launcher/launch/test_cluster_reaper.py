@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
 import pytest
+from harness import wait_until
 
 from oci_cluster.errors import SettingsError
 from oci_cluster.launcher.launch.cluster_reaper import Reaper
@@ -86,11 +86,11 @@ def test_a_fork_that_outlives_the_launcher_keeps_no_guard_waiting(
     """As workers of multiprocessing do."""
     monkeypatch.setenv("FORKS", "1")
     launcher = Launcher(tmp_path, {})
-    while not (found := (tmp_path / "fork").is_file() and (tmp_path / "fork").read_text()):
-        time.sleep(0.01)
+    fork = tmp_path / "fork"
+    wait_until(lambda: fork.is_file() and fork.read_text(), "the fork")
     launcher.process.kill()
     gone, _ = psutil.wait_procs([launcher.reaper], timeout=30)
-    os.kill(int(found), signal.SIGKILL)
+    os.kill(int(fork.read_text()), signal.SIGKILL)
     launcher.process.communicate()
     assert gone
     assert launcher.called.exists()
@@ -106,10 +106,8 @@ def test_a_guard_that_is_released_ends_the_cluster_while_its_launcher_lives(laun
     assert launcher.process.stdin is not None
     launcher.process.stdin.write(b"r")
     launcher.process.stdin.flush()
-    deadline = time.monotonic() + 30
-    while not launcher.called.exists() and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert (launcher.called.exists(), launcher.process.poll()) == (True, None)
+    wait_until(launcher.called.exists, "the end of the cluster")
+    assert launcher.process.poll() is None
     launcher.process.communicate()
 
 
