@@ -292,18 +292,18 @@ def test_a_kind_is_added_by_a_folder(project: Project, kind: Path) -> None:
     url = url_of(session)
     with urllib.request.urlopen(url, timeout=60) as page:
         assert page.read() == b"hi"
-    assert [port for _, _, port in listening_of(session.launch_id)] == [18500]
+    assert [port for _, _, port in listening_of(session.launch_id)] == [session.ports()["SESSION_PORT"]]
     assert_not_seen_by_other_machines(session)
     assert (project.code / "greeted").read_text() == "hi"
     session.interrupt()
     assert session.wait() == 143
 
-    detached = project.session(*words, "--name", "away", "--detach", "--env", "SESSION_PORT=18501")
+    detached = project.session(*words, "--name", "away", "--detach", "--env", "SESSION_PORT=18519")
     assert (detached.wait(), detached.out) == (0, "away\n")
     assert "connect.sh away " in detached.err
     wait_until(lambda: project.run("connect", "away", "--check").returncode == 0, "an answer")
     reached = project.run("connect", "away").stdout.strip()
-    assert (urlsplit(reached).port, status(reached)) == (18501, 200)
+    assert (urlsplit(reached).port, status(reached)) == (18519, 200)
     assert project.run("stop", "away").returncode == 0
 
 

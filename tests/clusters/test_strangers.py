@@ -298,7 +298,8 @@ def test_who_listens_before_a_session_gets_no_token(project: Project, room: Path
         session = project.session("hello", "mine", "--framework", "plain", "--python", sys.executable)
         wait_until(lambda: "ready after" in session.err, lambda: session.err)
         (address,) = re.findall(r"node=MAIN address=(\S+)", session.log("MAIN"))
-        command = [str(PYTHON), "-I", "-c", SQUAT, address, "18500"]
+        own = str(session.ports()["SESSION_PORT"])  # another than its usual one where a test beside this one has that
+        command = [str(PYTHON), "-I", "-c", SQUAT, address, own]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
         with subprocess.Popen(command, user=UID, group=UID, extra_groups=[], cwd="/", text=True, **pipes) as squatter:
             assert squatter.stdout is not None
@@ -306,7 +307,7 @@ def test_who_listens_before_a_session_gets_no_token(project: Project, room: Path
             for port in ("hello", "18590:hello"):  # also by a port of one's own, which leads there
                 refused = project.run("connect", "mine", "--port", port, "--check")
                 assert refused.returncode == 69
-                assert "it is not this user's process that listens on port 18500" in refused.stderr
+                assert f"it is not this user's process that listens on port {own}" in refused.stderr
             said = squatter.stdout.readline()  # who has connected
             said += squatter.communicate("")[0]
         assert said
