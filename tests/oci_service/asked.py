@@ -9,6 +9,17 @@ from oci_service.resources import JSON, Refusal, invalid
 _MOST_MOUNTS = 5
 _MOST_FREEFORM, _MOST_DEFINED = 10, 64
 _LONGEST_KEY, _LONGEST_VALUE = 100, 256
+#: Operations that make what has tags, besides Jobs and their runs.
+TAGGED = {
+    "create_bucket",
+    "create_container_repository",
+    "create_dynamic_group",
+    "create_group",
+    "create_log",
+    "create_log_group",
+    "create_policy",
+    "create_security_list",
+}
 
 
 def check_job(body: JSON, required_tags: Sequence[str]) -> None:
@@ -31,7 +42,8 @@ def check_tags(body: JSON, required: Sequence[str]) -> None:
         for key, value in tags.items():
             if len(key.rpartition(".")[2]) > _LONGEST_KEY or len(str(value)) > _LONGEST_VALUE:
                 raise invalid(f"{name}.{key} is too long")
-    if missing := [name for name in required if name not in defined]:
+    given = {name.lower() for name in defined}
+    if missing := [name for name in required if name.lower() not in given]:
         raise Refusal(400, "TagRequired", f"These tags are required in this compartment: {', '.join(missing)}")
 
 

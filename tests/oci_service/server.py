@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl
 
-from oci_service import domains
+from oci_service import asked, domains
 from oci_service.access import Access
 from oci_service.bastion import Bastions
 from oci_service.certificates import Authority
@@ -202,6 +202,8 @@ class Service:
             who, name = "run" if principal.kind == "resource" else "user", names.get("object", parameters.get("prefix"))
             spoilt = self.controls.fault(call["operation"], who, name or "")
             self._authorise(call["operation"], request)
+            if short in asked.TAGGED:
+                asked.check_tags(request.json(), self.controls.required_tags)
             answer = self._once(call["operation"], function, request)
             if told := self.controls.told.get(short):
                 answer = replace(answer, content={**answer.content, **told})

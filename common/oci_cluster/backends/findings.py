@@ -62,7 +62,7 @@ def fails(item: str, text: str, fix: str) -> Finding:
 
 
 def advice(item: str, text: str, fix: str) -> Finding:
-    """Return what a launch does without, and another verb does not."""
+    """Return what a launch does without, or what only a person can look up."""
     return Finding(item, Verdict.ADVICE, text, fix)
 
 

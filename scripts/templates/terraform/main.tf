@@ -30,6 +30,7 @@ resource "oci_identity_group" "people" {
   compartment_id = var.tenancy_ocid
   name           = var.people_group
   description    = "Launch clusters"
+  defined_tags   = var.defined_tags
 }
 
 # Without resource.compartment.id, the Job Runs of every compartment could read and delete the team's objects.
@@ -38,12 +39,14 @@ resource "oci_identity_dynamic_group" "nodes" {
   name           = var.nodes_group
   description    = "Job Runs of clusters"
   matching_rule  = "all {resource.type = 'datasciencejobrun', resource.compartment.id = '${var.compartment_ocid}'}"
+  defined_tags   = var.defined_tags
 }
 
 resource "oci_identity_policy" "clusters" {
   compartment_id = var.tenancy_ocid
   name           = var.policy_name
   description    = "Data Science clusters"
+  defined_tags   = var.defined_tags
   depends_on     = [oci_identity_group.people, oci_identity_dynamic_group.nodes]
   statements = concat(
     ["allow service datascience to use virtual-network-family in ${local.network}"],
@@ -63,6 +66,7 @@ resource "oci_objectstorage_bucket" "clusters" {
   compartment_id = var.compartment_ocid
   namespace      = var.namespace
   name           = var.bucket
+  defined_tags   = var.defined_tags
 }
 
 resource "oci_objectstorage_object_lifecycle_policy" "clusters" {
@@ -101,12 +105,14 @@ resource "oci_artifacts_container_repository" "images" {
   for_each       = toset(var.repositories)
   compartment_id = local.images_ocid
   display_name   = each.value
+  defined_tags   = var.defined_tags
 }
 
 resource "oci_logging_log_group" "clusters" {
   count          = var.log_group_name == "" ? 0 : 1
   compartment_id = var.compartment_ocid
   display_name   = var.log_group_name
+  defined_tags   = var.defined_tags
 }
 
 # One for all nodes: so nobody makes logs at a launch, and nobody needs to manage log groups.
@@ -115,4 +121,5 @@ resource "oci_logging_log" "nodes" {
   log_group_id = var.log_group_ocid == "" ? oci_logging_log_group.clusters[0].id : var.log_group_ocid
   display_name = var.log_name
   log_type     = "CUSTOM"
+  defined_tags = var.defined_tags
 }

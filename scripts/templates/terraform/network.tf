@@ -8,6 +8,7 @@ resource "oci_core_security_list" "nodes" {
   compartment_id = local.network_ocid
   vcn_id         = var.vcn_ocid
   display_name   = "oci-cluster"
+  defined_tags   = var.defined_tags
 
   dynamic "ingress_security_rules" {
     for_each = local.between

@@ -125,3 +125,9 @@ variable "node_ports" {
   default     = [{ min = 1, max = 65535 }]
   description = "the ports on which nodes reach each other; by default all, as PyTorch, Horovod and Ray need"
 }
+
+variable "defined_tags" {
+  type        = map(string)
+  default     = {}
+  description = "values of the tags of all that is made, by namespace.key: DEFINED_TAGS"
+}

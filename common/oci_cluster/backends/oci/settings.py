@@ -24,6 +24,8 @@ from oci_cluster.images.records import no_image, pushed_image
 from oci_cluster.system.secret_values import PLAIN, secret_in
 
 STYLES = ("runs", "multinode")
+#: Tags by key, by namespace.
+DefinedTags = dict[str, dict[str, Any]]
 # What the service gives a run after its TTL, to end in order: the agent's own TTL comes first.
 _AFTER_TTL_S = 600
 OCID = re.compile(r"ocid1\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-9-]*\.[a-zA-Z0-9._-]+")
@@ -124,7 +126,7 @@ def tunnel_settings(given: Mapping[str, str]) -> Jump | str:
 def _read_tags(read: SettingsReader) -> dict[str, Any]:
     return {
         "freeform": read.value("FREEFORM_TAGS", _freeform_tags, dict[str, str]()),
-        "defined": read.value("DEFINED_TAGS", _defined_tags, dict[str, dict[str, Any]]()),
+        "defined": read.value("DEFINED_TAGS", defined_tags, DefinedTags()),
     }
 
 
@@ -334,9 +336,9 @@ def _freeform_tags(text: str) -> dict[str, str]:
     return tags
 
 
-def _defined_tags(text: str) -> dict[str, dict[str, Any]]:
+def defined_tags(text: str) -> DefinedTags:
     """Return the tags of ``DEFINED_TAGS``: a JSON object of objects, or shell-quoted words ``namespace.key=value``."""
-    tags: dict[str, dict[str, Any]] = {}
+    tags: DefinedTags = {}
     form = "Operations.CostCenter=42"
     for name, value in _pairs(text, form).items():
         if isinstance(value, Mapping):  # JSON has them by namespace

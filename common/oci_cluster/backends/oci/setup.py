@@ -8,7 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
@@ -18,18 +18,21 @@ import oci
 
 from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
 from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
-from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN, Tenancy, as_sent, cli
+from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN, Answer, Tenancy, as_sent, cli
 from oci_cluster.backends.oci.tenancy.iam_policies import Access
 from oci_cluster.backends.oci.tenancy.requirements import (
     Needed,
     Places,
+    as_words,
     at,
+    lacking_tags,
     lifecycle_rules,
     matching_rule,
     needed_of,
     places_of,
     same_statement,
     statements,
+    with_tags,
 )
 from oci_cluster.backends.oci.tenancy.security_rules import (
     JSON,
@@ -95,7 +98,8 @@ class Found:
     Identity can be changed in *home_region* alone. *has_runs*: the Job Runs match *nodes_rule*. No policy allows what
     is *lacking*; *unsure* is there, and another statement may deny it. *lifecycle* is None without such a policy.
     *expiring* says which objects of today our rule, which lacks, would delete. *elsewhere*: by kind, a group of an
-    identity domain that policies name, if one of that name is not in the domain Default.
+    identity domain that policies name, if one of that name is not in the domain Default. *required_tags* are those of
+    all compartments in which something may be made.
     """
 
     tenancy: str
@@ -118,6 +122,7 @@ class Found:
     log: str = ""
     subnet: Subnet | None = None
     elsewhere: Mapping[str, str] = field(default_factory=dict)
+    required_tags: Answer = field(default_factory=lambda: Answer([]))
 
 
 @dataclass(frozen=True)
@@ -180,7 +185,17 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
             "group": access.elsewhere("group", needed.people),
             "dynamic-group": access.elsewhere("dynamic-group", needed.nodes),
         },
+        required_tags=_required_tags(
+            tenancy, [tenancy.id, places.jobs, places.images, subnet.compartment if subnet else ""]
+        ),
     )
+
+
+def _required_tags(tenancy: Tenancy, compartments: Iterable[str]) -> Answer:
+    """Return the tags that all must have which is made in one of these *compartments*."""
+    answers = [tenancy.required_tags(one) for one in dict.fromkeys(compartments) if one]
+    hidden = next((answer for answer in answers if not answer.is_given), None)
+    return hidden or Answer([name for answer in answers for name in answer.value])
 
 
 def _found_log(tenancy: Tenancy, needed: Needed) -> tuple[str, str]:
@@ -199,13 +214,18 @@ def _found_log(tenancy: Tenancy, needed: Needed) -> tuple[str, str]:
 
 def _has_people(access: Access) -> bool | None:
     answer = access.people
-    return None if "/" in access.needed.people and not answer.is_given else bool(answer.or_raise())
+    return None if _is_hidden(access.needed.people, answer) else bool(answer.or_raise())
+
+
+def _is_hidden(group: str, answer: Answer) -> bool:
+    """Return whether *group* is of an identity domain that shows no groups; one that is not there is an error."""
+    return "/" in group and not answer.is_given and not isinstance(answer.refusal, SettingsError)
 
 
 def _found_nodes(access: Access) -> tuple[str | None, bool | None]:
     """Return the rule of the dynamic group, and whether it has the Job Runs."""
     answer = access.nodes
-    if "/" in access.needed.nodes and not answer.is_given:
+    if _is_hidden(access.needed.nodes, answer):
         return None, None
     own = answer.or_raise()  # a group that is not seen is none that is not there
     return ("", False) if own is None else (str(own.matching_rule), access.has_runs(own))
@@ -282,7 +302,20 @@ def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
     ]
     network = network_steps(found.subnet, rules) if found.subnet else ()
     lists = f"manage security-lists in {needed.network}"
-    return [*steps, *policy, *lifecycle, *(replace(step, needs=lists) for step in network)]
+    every = [*steps, *policy, *lifecycle, *(replace(step, needs=lists) for step in network)]
+    return _tagged(every, needed, found)
+
+
+def _tagged(steps: Sequence[Step], needed: Needed, found: Found) -> list[Step]:
+    """Return *steps* with the tags of what they make, and what is required besides."""
+    options = cli("", defined_tags=json.dumps(needed.tags)) if needed.tags else ()
+    makes = [step for step in steps if "create" in step.command]
+    tagged = [replace(step, command=(*step.command, *options)) if step in makes else step for step in steps]
+    lacking = lacking_tags(needed.tags, found.required_tags.value or []) if makes else []
+    if lacking:
+        told = f"{', '.join(lacking)}: all that is made there must have them; set {with_tags(needed.tags, lacking)}"
+        tagged.append(Step("required tags", problem=told))
+    return tagged
 
 
 def _people(needed: Needed, found: Found) -> Iterator[Step]:
@@ -456,7 +489,7 @@ class Setup:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._service = service
+        self.service = service
         self._given = given
         self._clock = clock
         self._sleep = sleep
@@ -469,7 +502,7 @@ class Setup:
     @property
     def tenancy(self) -> str:
         """The OCID of the caller's tenancy; empty for who has none in a profile."""
-        return str(self._service.identity[0].get("tenancy", ""))
+        return str(self.service.identity[0].get("tenancy", ""))
 
     def rules(self, cidr: str) -> Rules:
         """Return the security rules for nodes in *cidr*, one block or several."""
@@ -477,7 +510,7 @@ class Setup:
 
     def look(self) -> tuple[Needed, Found, list[Step]]:
         """Return what is needed, what there is, and what is missing."""
-        self._tenancy = Tenancy(self._service, self._given, patience_s=PATIENCE_S)
+        self._tenancy = Tenancy(self.service, self._given, patience_s=PATIENCE_S)
         try:
             self._placed, found = look(self._tenancy, self.needed)
         except ClusterError as error:
@@ -539,7 +572,7 @@ class Setup:
         while True:
             done = subprocess.run(  # noqa: S603 - oci-cli of our own environment
                 command,
-                env={**self._service.environ, "OCI_CLI_SUPPRESS_FILE_PERMISSIONS_WARNING": "True"},
+                env={**self.service.environ, "OCI_CLI_SUPPRESS_FILE_PERMISSIONS_WARNING": "True"},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,
@@ -576,24 +609,26 @@ def run(
     setup = Setup(service, given, root, frameworks)
     if text := _of_needed(options, setup, given):
         show(text)
-        say(NEVER_SEEN)
-        return 0
+    else:
+        _show_and_apply(setup, given, is_applied="--apply" in options, show=show, say=say)
+    say(NEVER_SEEN)
+    return 0
+
+
+def _show_and_apply(setup: Setup, given: Mapping[str, str], *, is_applied: bool, show: Say, say: Say) -> None:
     needed, found, steps = setup.look()
     show(difference(needed, found, steps))
-    if lacking := lacking_host_key(given, service):
+    if lacking := lacking_host_key(given, setup.service):
         show("\n    ".join([f"? bastion: {lacking[0]}", *lacking[1].splitlines()]))
-    if steps and "--apply" not in options:
+    if steps and not is_applied:
         say(f"{len(steps)} missing; with --apply, setup.sh makes this")
-        say(NEVER_SEEN)
-        return 0
+        return
     if steps:
         setup.apply(steps, say)
         _, found, _ = setup.look()
     for name, ocid in (("LOG_GROUP_OCID", found.log_group), ("LOG_OCID", found.log)):
         if ocid and not given.get(name):  # what config.env still lacks
             show(f"{name}={ocid}")
-    say(NEVER_SEEN)
-    return 0
 
 
 def _of_needed(options: Mapping[str, Sequence[str]], setup: Setup, given: Mapping[str, str]) -> str:
@@ -652,6 +687,8 @@ def difference(needed: Needed, found: Found, steps: Sequence[Step]) -> str:
             f"? dynamic group {needed.nodes}: whether it has the Job Runs, its rule does not tell; it is to be:"
         )
         lines.append(f"    {matching_rule(found.jobs)}")
+    if not found.required_tags.is_given:
+        lines.append(f"? required tags: {found.required_tags.why}")
     lines += [f"? policies: a statement denies this, or may: {text}" for text in found.unsure]
     if found.subnet is None:
         lines.append("? security rules: SUBNET_OCID is not set; OCI_JOB_STYLE=multinode alone needs none")
@@ -708,6 +745,7 @@ def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Ca
         "log_name": needed.log,
         "subnet_cidr": cidr,
         "node_ports": spans,
+        "defined_tags": as_words(needed.tags),
     }
     return json.dumps(
         {name: value for name, value in found.items() if value != "" or name in {"log_group_name", "log_name"}},

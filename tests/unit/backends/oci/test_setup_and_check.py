@@ -120,3 +120,10 @@ def test_what_a_policy_may_deny_is_not_added_again(world: World) -> None:
     assert [line.partition(" in ")[0] for line in step.lines] == [
         "allow group data-scientists to manage data-science-family"
     ]
+
+
+def test_required_tags_that_are_not_seen_are_told_and_stop_nothing(world: World) -> None:
+    world.by_name["assemble_effective_tag_set"] = refusal()
+    needed, found, steps = look(world)
+    assert not [step for step in steps if step.problem]
+    assert "? required tags: cannot look: no" in difference(needed, found, steps).splitlines()

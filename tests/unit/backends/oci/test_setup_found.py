@@ -81,6 +81,7 @@ class Answers:
                 item(items=[item(display_name="t/dask", compartment_id=IMAGES, lifecycle_state="AVAILABLE")])
             ),
             "list_domains": lambda *_, **__: [],
+            "assemble_effective_tag_set": lambda _: [],
             "list_log_groups": lambda *_, **__: [item(id="lg")],
             "list_logs": lambda *_, **__: [item(id="l")],
             "get_log_group": lambda _: answer(item(compartment_id="logs-home")),

@@ -144,17 +144,27 @@ def elsewhere(stand_in: StandIn) -> None:
     stand_in.settings["OCI_CLI_REGION"] = ELSEWHERE
 
 
-def domain(*, has_nodes: bool, rule: str = "") -> Scene:
-    """Have the groups in an identity domain."""
+def domain(*, has_nodes: bool, rule: str = "", home: str = "root", name: str = "Ours") -> Scene:
+    """Have the groups in an identity domain of a compartment, *home*, which settings call *name*."""
 
     def scene(stand_in: StandIn) -> None:
         domains = stand_in.identity.domains
-        domains.add(stand_in.root, "Ours")
+        domains.add(getattr(stand_in, home), "Ours")
         domains.groups.add(domain="Ours", displayName="scientists")
         if has_nodes:
             text = rule or matching_rule(stand_in.jobs)
             domains.dynamic_groups.add(domain="Ours", displayName="runs", matchingRule=text)
-        stand_in.settings.update(PEOPLE_GROUP="Ours/scientists", NODES_GROUP="Ours/runs")
+        stand_in.settings.update(PEOPLE_GROUP=f"{name}/scientists", NODES_GROUP=f"{name}/runs")
+
+    return scene
+
+
+def required_tags(**settings: str) -> Scene:
+    """Have tags be required of all that is made."""
+
+    def scene(stand_in: StandIn) -> None:
+        stand_in.service.controls.set({"required_tags": ["Operations.CostCenter", "Operations.Team"]})
+        stand_in.settings.update(settings)
 
     return scene
 
@@ -212,7 +222,9 @@ SCENES: dict[str, Scene] = {
     "in root": in_root,
     "not in the home region": elsewhere,
     "domains": domain(has_nodes=True),
+    "a domain of the Jobs' compartment": domain(has_nodes=True, home="jobs"),
     "lists are late": late,
+    "tags are required": required_tags(DEFINED_TAGS="operations.costcenter=42 'Operations.Team=vision and speech'"),
     "two blocks": two_blocks,
     "pages of one item": lambda stand_in: stand_in.service.controls.set({"page_size": 1}),
     "the whole bucket, nothing deleted": given(WORK_DIR="oci://clusters@stand-in", KEEP_CLUSTERS_DAYS="0"),
@@ -414,6 +426,14 @@ REFUSED: dict[str, tuple[Scene, str]] = {
     "a domain whose group has other runs": (
         domain(has_nodes=True, rule="all {resource.type = 'x'}"),
         "another matching rule",
+    ),
+    "a domain of another name": (
+        domain(has_nodes=True, name="Our"),
+        "there is no identity domain Our in the tenancy or around COMPARTMENT_OCID; there is Ours",
+    ),
+    "a tag is required besides those that are given": (
+        required_tags(DEFINED_TAGS="Operations.CostCenter=42"),
+        "set DEFINED_TAGS='Operations.CostCenter=42 Operations.Team=<value>'",
     ),
     "policies name the dynamic group of a domain": (
         named_elsewhere,

@@ -36,6 +36,11 @@ _ITEMS = ("image name", "shape", "code", "environment", "arguments")
 def findings(checked: Checked, say: Say) -> Iterator[Finding]:
     """Yield what is found of a launch; OCI must know the caller for most."""
     yield from of_settings(checked, say)
+    yield from _of_tenancy(checked)
+    say(NEVER_SEEN)
+
+
+def _of_tenancy(checked: Checked) -> Iterator[Finding]:
     tenancy = Tenancy(Service(service_environ(checked.given)), checked.given)
     who = resources.credentials(tenancy)
     yield who
@@ -66,7 +71,6 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:
                 yield finding if is_member else replace(finding, fix=_of_no_member(finding))
         except ClusterError as error:
             yield unknown(name, f"the look at it ended here: {error}")
-    say(NEVER_SEEN)
 
 
 def _of_no_member(finding: Finding) -> str:

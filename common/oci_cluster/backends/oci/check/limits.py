@@ -11,7 +11,7 @@ from typing import Any
 
 import oci
 
-from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
+from oci_cluster.backends.findings import Checked, Finding, Verdict, advice, fails, fine, unknown
 from oci_cluster.backends.oci.settings import read_settings
 from oci_cluster.backends.oci.tenancy.client import Answer, Tenancy, cli, for_shell
 from oci_cluster.backends.oci.tenancy.requirements import Needed, for_people
@@ -149,7 +149,8 @@ class _Room:
         nodes = " and ".join(f"{one.nodes} node{'s' * (one.nodes != 1)} of {one.shape}" for one in machines)
         text = f"OCI does not tell which limit of Data Science, or quota, {nodes} would count against"
         also = ", as those of a reservation do, too" if self._settings.get("CAPACITY_RESERVATION_OCID") else ""
-        return unknown(LIMIT, f"{text}{also}; see {_IN_CONSOLE}", "\n".join(lines))
+        # Nobody ever knows: as unknown, it would hide what somebody may find out behind the same exit code.
+        return advice(LIMIT, f"{text}{also}; see {_IN_CONSOLE}", "\n".join(lines))
 
     def hosts(self, machines: Machines) -> Iterator[Finding]:
         """Yield whether there are hosts: as reserved, else as Compute tells, an indication."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-import shlex
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +12,8 @@ import oci
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, advice, fails, fine, unknown
 from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
-from oci_cluster.backends.oci.settings import tags_given
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Answer, Tenancy, cli, for_shell
-from oci_cluster.backends.oci.tenancy.requirements import Needed, needed_of, statements
+from oci_cluster.backends.oci.tenancy.requirements import Needed, lacking_tags, needed_of, statements, with_tags
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image
 
@@ -233,28 +231,13 @@ class _Places:
 
     def required_tags(self) -> Finding:
         """Return whether the tags are given that the compartment demands of a Job."""
-        identity, given = self.tenancy.identity, tags_given(self.tenancy.given)["defined"]
-        answer = self.tenancy.ask_all(
-            "list tag defaults", identity.assemble_effective_tag_set, self.tenancy.places.jobs
-        )
-        words = {f"{space}.{key}": str(value) for space, keys in given.items() for key, value in keys.items()}
-        there, required = {word.lower() for word in words}, list[str]()
-        for one in answer.value or []:
-            if one.is_required:
-                space = self.tenancy.ask("look up a tag namespace", identity.get_tag_namespace, one.tag_namespace_id)
-                if not space.is_given:
-                    return unknown(TAGS, f"{one.tag_definition_name} is required, of which namespace: {space.why}")
-                required.append(f"{space.value.name}.{one.tag_definition_name}")
+        answer = self.tenancy.required_tags(self.tenancy.places.jobs)
         if not answer.is_given:
             return unknown(TAGS, answer.why)
-        if lacking := [name for name in required if name.lower() not in there]:
-            every = [
-                *(shlex.quote(f"{name}={text}") for name, text in words.items()),
-                *(f"{n}=<value>" for n in lacking),
-            ]
-            fix = f"DEFINED_TAGS={shlex.quote(' '.join(every))}"
-            return fails(TAGS, f"the compartment demands {', '.join(lacking)} of each Job", fix)
-        return fine(TAGS, ", ".join(required) or "none")
+        if lacking := lacking_tags(self.needed.tags, answer.value):
+            text = f"the compartment demands {', '.join(lacking)} of each Job"
+            return fails(TAGS, text, with_tags(self.needed.tags, lacking))
+        return fine(TAGS, ", ".join(answer.value) or "none")
 
     def compartment(self) -> Finding:
         ocid = self.tenancy.places.jobs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import oci
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.tenancy.requirements import Needed, Places, placed, places_of
 from oci_cluster.backends.oci.tenancy.security_rules import SECURITY_LIST, SecurityList, Subnet, blocks_of
-from oci_cluster.errors import ClusterError
+from oci_cluster.errors import BackendError, ClusterError
 
 if TYPE_CHECKING:
     from oci_cluster.backends.oci.service import Service
@@ -182,6 +182,19 @@ class Tenancy:
                 if answer.is_given:
                     return Answer(next((one for one in answer.value if one.display_name == name), None))
         return answer
+
+    def required_tags(self, compartment: str) -> Answer:
+        """Return the defined tags, ``namespace.key``, that all must have which is made in *compartment*."""
+        identity, required = self.identity, list[str]()
+        answer = self.ask_all("list tag defaults", identity.assemble_effective_tag_set, compartment)
+        for one in answer.value or []:
+            if one.is_required:
+                space = self.ask("look up a tag namespace", identity.get_tag_namespace, one.tag_namespace_id)
+                if not space.is_given:
+                    why = f"{one.tag_definition_name} is required, of which namespace: {space.why}"
+                    return Answer(refusal=BackendError(why))
+                required.append(f"{space.value.name}.{one.tag_definition_name}")
+        return replace(answer, value=required) if answer.is_given else answer
 
     def placed(self, needed: Needed) -> Needed:
         """Return *needed* at the compartments in which things were found."""

@@ -15,7 +15,7 @@ import oci
 
 from oci_cluster.backends.oci.tenancy.client import Ancestor, Answer, Tenancy
 from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement
-from oci_cluster.errors import SettingsError
+from oci_cluster.errors import NotPermittedError, SettingsError
 
 #: True, False, or None: nobody can tell.
 Known = bool | None
@@ -116,15 +116,31 @@ class Access:
         """
         domain, _, name = group.rpartition("/")
         tenancy = self.tenancy
-        every = tenancy.ask_all("list identity domains", tenancy.identity.list_domains, tenancy.id)
-        own = next((one for one in every.value or [] if str(one.display_name).lower() == domain.lower()), None)
-        if own is None:
-            return Answer(refusal=every.refusal or SettingsError(f"no identity domain {domain} is seen"))
-        client = tenancy.client(oci.identity_domains.IdentityDomainsClient, own.url)
+        found = self._domain(domain)
+        if not found.is_given:
+            return found
+        client = tenancy.client(oci.identity_domains.IdentityDomainsClient, found.value.url)
         about = "displayName,ocid" if kind == "groups" else "displayName,ocid,matchingRule"
         asked = {"filter": f'displayName eq "{name}"', "attributes": about}
         answer = tenancy.ask(f"look up {group}", getattr(client, f"list_{kind}"), **asked)
         return replace(answer, value=next(iter(answer.value.resources or []), None)) if answer.is_given else answer
+
+    def _domain(self, name: str) -> Answer:
+        """Return an identity domain: of the tenancy, or of a compartment around the Jobs."""
+        tenancy, seen = self.tenancy, dict[str, Any]()
+        homes = dict.fromkeys([tenancy.id, *(up.id for up in tenancy.chain(tenancy.places.jobs))])
+        for home in homes:
+            every = tenancy.ask_all("list identity domains", tenancy.identity.list_domains, home)
+            if not every.is_given:
+                return every
+            seen |= {str(one.display_name).lower(): one for one in every.value}
+            if name.lower() in seen:
+                return Answer(seen[name.lower()])
+        if not seen:  # not even Default, which each tenancy has that has domains
+            return Answer(refusal=NotPermittedError("no identity domain is seen"))
+        names = ", ".join(str(one.display_name) for one in seen.values())
+        msg = f"there is no identity domain {name} in the tenancy or around COMPARTMENT_OCID; there is {names}"
+        return Answer(refusal=SettingsError(msg))
 
     def may_caller(self, what: str) -> Known:
         """Return whether the caller's groups may do *what*: ``manage buckets in tenancy``."""

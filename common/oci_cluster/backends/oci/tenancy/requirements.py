@@ -6,11 +6,12 @@ Nothing here asks anybody. ``setup.sh`` makes what is missing of it, and ``check
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from oci_cluster.backends.oci.settings import BUCKET, OCID, matching
+from oci_cluster.backends.oci.settings import BUCKET, OCID, DefinedTags, defined_tags, matching
 from oci_cluster.contract.settings.schema import SETTINGS, TENANCY_SETTINGS
 from oci_cluster.contract.settings.settings_files import SettingsReader
 from oci_cluster.errors import SettingsError
@@ -53,7 +54,7 @@ class Needed:
     begins the names of this team's objects. Empty or 0: all objects, no logs, nothing is deleted, no group is made.
     *makes_logs*: the service makes a log for each node, as without ``LOG_OCID``. *log*: one for all nodes that
     setup.sh makes. *secrets* are OCIDs of OCI Vault. *homes*: where repositories lie that are not at *images*, by name.
-    *project_in*: where the project is, if elsewhere.
+    *project_in*: where the project is, if elsewhere. *tags* are those of all that is made.
     """
 
     jobs: str
@@ -76,6 +77,7 @@ class Needed:
     secrets: tuple[str, ...] = ()
     homes: Mapping[str, str] = field(default_factory=dict)
     project_in: str = ""
+    tags: DefinedTags = field(default_factory=dict)
 
 
 def at(compartment: str) -> str:
@@ -176,6 +178,24 @@ def same_statement(text: str) -> str:
     return "".join(part if part.startswith("'") else part.lower() for part in parts)
 
 
+def lacking_tags(tags: DefinedTags, required: Iterable[str]) -> list[str]:
+    """Return the *required* tags, ``namespace.key``, that are not among *tags*; case does not count."""
+    there = {name.lower() for name in as_words(tags)}
+    return [name for name in dict.fromkeys(required) if name.lower() not in there]
+
+
+def with_tags(tags: DefinedTags, lacking: Iterable[str]) -> str:
+    """Return the line of ``config.env`` that gives *tags*, and has places for those that are *lacking*."""
+    given = [shlex.quote(f"{name}={text}") for name, text in as_words(tags).items()]
+    words = [*given, *(f"{name}=<value>" for name in lacking)]
+    return f"DEFINED_TAGS={shlex.quote(' '.join(words))}"
+
+
+def as_words(tags: DefinedTags) -> dict[str, str]:
+    """Return values by ``namespace.key``."""
+    return {f"{space}.{key}": str(value) for space, keys in tags.items() for key, value in keys.items()}
+
+
 def lifecycle_rules(needed: Needed) -> list[JSON]:
     """Return our rules of the bucket for old objects and uploads."""
     if not needed.keep_days:
@@ -246,6 +266,7 @@ def needed_of(given: Mapping[str, str], frameworks: Sequence[str], region: str) 
         log_group=own_group,
         secrets_in=at(read.value("SECRETS_COMPARTMENT_OCID", _compartment, jobs)),
         secrets=tuple(dict.fromkeys(secrets.values())),
+        tags=read.value("DEFINED_TAGS", defined_tags, DefinedTags()),
     )
     if read.problems:
         raise SettingsError.of(read.problems)

@@ -175,7 +175,9 @@ def looked(world: World, **given: str) -> dict[str, Finding]:
     return {one.item: one for one in check.findings(world.checked(**given), print)}
 
 
-def test_a_check_says_that_oci_was_never_seen(whole: World) -> None:
+@pytest.mark.parametrize("answers", [{}, {"get_namespace": refusal(401, "NotAuthenticated")}])
+def test_a_check_says_that_oci_was_never_seen(whole: World, answers: dict[str, Any]) -> None:
+    whole.by_name |= answers
     said: list[str] = []
     assert [*check.findings(whole.checked(), said.append)]
     assert said[-1] == NEVER_SEEN

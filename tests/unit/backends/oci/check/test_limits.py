@@ -71,7 +71,7 @@ def test_a_launch_for_which_there_is_room_is_fine(look: Any) -> None:
     assert [(finding.item, finding.verdict) for finding in found] == [
         ("shape there", Verdict.FINE),
         ("fast launch", Verdict.FINE),
-        ("service limit", Verdict.UNKNOWN),
+        ("service limit", Verdict.ADVICE),
         ("capacity", Verdict.FINE),
     ]
     (report,) = [args[0] for name, args, _ in service.calls if name == "create_compute_capacity_report"]
@@ -144,7 +144,7 @@ def test_limits_are_for_a_person_to_look_up(look: Any) -> None:
     """No answer of OCI says which of them a shape counts against, so none is guessed, and nobody is asked."""
     service = answers()
     one = of("service limit", look(service, MAIN_SHAPE=A10, WORKER_SHAPE=E4))
-    assert one.verdict is Verdict.UNKNOWN
+    assert one.verdict is Verdict.ADVICE
     assert one.text.startswith("OCI does not tell which limit of Data Science, or quota, 1 node of VM.GPU.A10.2 and 3 ")
     assert CONSOLE in one.text
     about = "--service-name data-science"
