@@ -70,6 +70,7 @@ class Desk:
     def __init__(self, service: Service, node: Node) -> None:
         self.service, self.node = service, node
         self.said: list[str] = []
+        self._opened: list[tunnels.SshTunnel] = []
         self._before = len(service.bastion_sessions())
 
     def open(self, port: int = 0, **given: str) -> tunnels.SshTunnel:
@@ -77,7 +78,14 @@ class Desk:
 
         given = {"BASTION_ID": self.service.settings["BASTION_ID"], **given}
         asker = tunnels.Asker(given, lambda: Client(os.environ), self.said.append)
-        return tunnels.tunnel_to(tunnel_settings(given), "127.0.0.1", port or self.node.port, "demo-00000000", asker)
+        way = tunnels.tunnel_to(tunnel_settings(given), "127.0.0.1", port or self.node.port, "demo-00000000", asker)
+        self._opened.append(way)
+        return way
+
+    def close(self) -> None:
+        """Close what a test that has failed has left open: it would go on during the next ones."""
+        for way in self._opened:
+            way.close()
 
     def sessions(self) -> list[dict[str, Any]]:
         """Return the sessions that have been made for it."""

@@ -61,6 +61,7 @@ def desk(service: Service, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
     desk = Desk(service, node)
     yield desk
     service.control(CONTROLS)
+    desk.close()
     node.close()
     wait_until(lambda: not ours(), lambda: f"the end of {ours()}")
     assert set(desk.states()) <= {"DELETED", "FAILED"}
@@ -142,7 +143,7 @@ def test_a_session_is_renewed_before_its_end_while_connections_go_on(desk: Desk)
     assert old.recv(1) == b""
     assert says(new, b"on") == b"on"
     assert stop_looking(tunnel)
-    assert desk.said[1:] == []
+    assert desk.said[2:] == []
     tunnel.close()
     assert set(desk.states()) == {"DELETED"}
     for connection in (old, new):
