@@ -89,7 +89,7 @@ def outside_group(found: Sequence[Finding], tenancy: Tenancy, needed: Needed) ->
     if len(of_group) < 2 or any(one.verdict is not Verdict.FAILS for one in of_group):
         return None
     domain, _, name = needed.people.rpartition("/")
-    user = str(tenancy.service.identity[0].get("user", "")) or "<OCID of your user>"
+    user = tenancy.user or "<OCID of your user>"
     find = cli("iam group list", "--raw-output", name=name, query="data[0].id")
     add = f'group=$({for_shell(find)}) && oci iam group add-user --group-id "$group" --user-id {user}'
     if domain:

@@ -101,10 +101,10 @@ class Access:
     @cached_property
     def groups_of_caller(self) -> frozenset[str]:
         """The groups of the caller that are seen."""
-        user, identity = str(self.tenancy.service.identity[0].get("user", "")), self.tenancy.identity
+        user = self.tenancy.user
         if not user or not self.tenancy.id:
             return frozenset()
-        request = identity.list_user_group_memberships
+        request = self.tenancy.identity.list_user_group_memberships
         found = self.tenancy.ask_all("list your groups", request, self.tenancy.id, user_id=user)
         own = {item.group_id for item in found.value or []}
         return names_of([one.name for one in self.groups.value or [] if one.id in own])
