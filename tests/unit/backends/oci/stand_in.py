@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 import oci
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric import rsa
 from oci._vendor import requests
 from oci_cli import dynamic_loader
 from oci_cli.cli import cli
@@ -22,7 +23,6 @@ from oci_cli.service_mapping import service_mapping
 from oci_service import logs, server
 from oci_service.places import Loopback
 from oci_service.resources import Principal
-from oci_service.signatures import new_key
 
 from oci_cluster.backends.oci import setup
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
@@ -31,7 +31,7 @@ HOME, ELSEWHERE = "us-ashburn-1", "us-phoenix-1"
 REGISTRY = "iad.ocir.io/stand-in/training"
 WORK_DIR = "oci://clusters@stand-in/team-a/work"
 # Making a key, and reading it, takes longer than all else.
-_KEY, _READ = functools.cache(new_key), functools.cache(oci.signer.load_private_key)
+_KEY, _READ = functools.cache(rsa.generate_private_key), functools.cache(oci.signer.load_private_key)
 
 
 # A service's commands are loaded when the first of them is run.
@@ -52,7 +52,7 @@ class StandIn:
         self._late: dict[str, list[Any]] = {}
         quiet = SimpleNamespace(server_address=("127.0.0.1", 1), serve_forever=lambda **_: None)
         patch.setattr(server, "Server", lambda *_: quiet)
-        patch.setattr(server, "new_key", _KEY)
+        patch.setattr(rsa, "generate_private_key", _KEY)
         patch.setattr(logs.Logs, "_collect", lambda _: None)  # no run prints anything
         self.service = server.Service(directory, Loopback(), is_empty=True)
         self.tenancy, self.identity = self.service.tenancy, self.service.tenancy.identity

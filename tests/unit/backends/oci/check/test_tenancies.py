@@ -347,6 +347,8 @@ SOMEWHERE = f"allow {NODES} to manage log-groups in compartment id <jobs>"
 #: By name: what is done, with which settings, which item tells, and whether a fix as printed makes it go.
 FAULTS: dict[str, tuple[Change, dict[str, str], str, bool]] = {
     "not in the group": (lambda _: None, NOBODY, "your group", True),
+    "a reader who is not in the group": (lambda _: None, READER, "bucket", True),
+    "there is no group, and that of a reader may do less": (gone("people"), READER, "group", True),
     "the repository is in the root": (has("repository", compartmentId="<root>"), {}, "policies", True),
     "the repository is elsewhere": (has("repository", compartmentId="<other>"), {}, "policies", True),
     "people have nothing": (without("data-scientists"), {}, "policies", True),
@@ -471,6 +473,7 @@ FAULTS: dict[str, tuple[Change, dict[str, str], str, bool]] = {
         "subnet",
         True,
     ),
+    "the subnet is nowhere": (lambda _: None, {"SUBNET_OCID": "ocid1.subnet.oc1.iad.none"}, "subnet", False),
     "the subnet is of another region": (
         lambda _: None,
         {**PHX, "NETWORK_COMPARTMENT_OCID": "<network>"},
@@ -496,6 +499,12 @@ FAULTS: dict[str, tuple[Change, dict[str, str], str, bool]] = {
     "another namespace": (lambda _: None, {"WORK_DIR": "oci://clusters@other/team-a/work"}, "namespace", True),
     # --- Compartment, project, tags
     "the compartment is being deleted": (has("jobs", lifecycleState="DELETING"), {}, "compartment", False),
+    "the compartment is nowhere": (
+        lambda _: None,
+        {"COMPARTMENT_OCID": "ocid1.compartment.oc1..none", "PROJECT_OCID": ""},
+        "compartment",
+        False,
+    ),
     "a project that is not there": (gone("project"), {}, "project", True),
     "the project is deleted": (every(another_project, has("project", lifecycleState="DELETED")), {}, "project", True),
     "a tag is required": (control(required_tags=[REQUIRED]), {}, "required tags", True),
@@ -521,6 +530,7 @@ FAULTS: dict[str, tuple[Change, dict[str, str], str, bool]] = {
         "log group",
         True,
     ),
+    "log groups are nowhere": (gone("log", "log_group"), {}, "log group", True),
     "the log is switched off": (has("log", isEnabled=False), {}, "log group", True),
     "the log is a service's": (has("log", logType="SERVICE"), {}, "log group", True),
     # --- The bastion
