@@ -42,8 +42,8 @@ def check_tags(body: JSON, required: Sequence[str]) -> None:
         for key, value in tags.items():
             if len(key.rpartition(".")[2]) > _LONGEST_KEY or len(str(value)) > _LONGEST_VALUE:
                 raise invalid(f"{name}.{key} is too long")
-    given = {name.lower() for name in defined}
-    if missing := [name for name in required if name.lower() not in given]:
+    there = {name.lower() for name in defined}  # source: OCI's documentation of tags: keys have no case
+    if missing := [name for name in required if name.lower() not in there]:
         raise Refusal(400, "TagRequired", f"These tags are required in this compartment: {', '.join(missing)}")
 
 

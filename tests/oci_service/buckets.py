@@ -52,6 +52,7 @@ class Bucket:
         self.etag = secrets.token_hex(16)
         self.lifecycle: JSON | None = None
         self.lifecycle_etag = ""
+        self.retention: list[JSON] = []  # rules that keep objects as they are
         self.objects: dict[str, Stored] = {}
         self.names: list[str] = []
 
@@ -83,7 +84,8 @@ class Buckets:
     def add(self, name: str, compartment: str, creator: str, **fields: object) -> Bucket:
         """Make a bucket."""
         about = {"namespace": self.namespace, "name": name, "compartmentId": compartment, "createdBy": creator}
-        defaults = {"storageTier": "Standard", "publicAccessType": "NoPublicAccess", "versioning": "Disabled"}
+        defaults: dict[str, object] = {"storageTier": "Standard", "publicAccessType": "NoPublicAccess"}
+        defaults |= {"versioning": "Disabled", "isReadOnly": False}
         (self._directory / name).mkdir()
         self.by_name[name] = Bucket({**defaults, **fields, **about, "timeCreated": now()})
         return self.by_name[name]
@@ -112,6 +114,16 @@ class Buckets:
         old = bucket.put(name, stored)
         if old is not None:
             old.file.unlink()
+
+    def check_change(self, bucket: Bucket, old: Stored | None) -> None:
+        """Refuse a new object, or a change of *old*, that the bucket's kind, key or rules do not let happen."""
+        name = bucket.fields["name"]
+        if bucket.fields["isReadOnly"]:
+            raise Refusal(403, "BucketReadOnly", f"Bucket '{name}' is the destination of a replication policy")
+        if bucket.fields.get("kmsKeyId") in self._controls.disabled_keys:
+            raise Refusal(409, "KmsKeyDisabled", f"The key of bucket '{name}' is disabled")
+        if old is not None and bucket.retention:
+            raise Refusal(403, "RetentionRuleViolation", f"Bucket '{name}' has retention rules")
 
     def check_preconditions(self, request: Request, old: Stored | None, name: str) -> None:
         """Refuse what the request's conditions do not want done to *old*."""

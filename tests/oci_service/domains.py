@@ -53,7 +53,7 @@ class Domains:
             asked = {"id", "displayName", *request.query.get("attributes", "").split(",")}
             found: list[JSON] = [
                 {"schemas": [f"{_SCHEMA}core:2.0:Group"], **{key: text for key, text in one.items() if key in asked}}
-                for one in shelf.all()
+                for one in ({**item, "ocid": item["id"]} for item in shelf.all())
                 if one["displayName"].lower() == wanted[1].lower()
             ]
             told = {"schemas": [f"{_SCHEMA}api:messages:2.0:ListResponse"], "totalResults": len(found)}

@@ -117,6 +117,8 @@ class Controls:
     flipped: list[str] = field(default_factory=list)  # guesses, by their ids, that are not so here
     allow: list[str] = field(default_factory=list)  # operations (globs) that resource principals may use besides
     required_tags: list[str] = field(default_factory=list)  # defined tags, namespace.key, of all that is made
+    default_tags: list[str] = field(default_factory=list)  # defined tags that have a default, and need no value
+    disabled_keys: list[str] = field(default_factory=list)  # of OCI Vault: nothing changes in a bucket of theirs
     policy_late_s: float = 0.0  # how long a policy that was made or changed does not count yet
     bastion_creating_s: float = 0.2  # how long a session is CREATING
     bastion_fails: str = ""  # sessions become FAILED instead, with these details

@@ -220,7 +220,7 @@ class Identity:
                 "GET",
                 f"{base}/tagDefaults/actions/assembleEffectiveTagSet",
                 "assemble_effective_tag_set",
-                lambda r: self._required_tags(r.wanted("compartmentId")),
+                lambda r: self._tag_defaults(r.wanted("compartmentId")),
             ),
             ("GET", f"{base}/tagNamespaces/{{id}}", "get_tag_namespace", self._get_tag_namespace),
             ("GET", f"{base}/domains", "list_domains", self.domains.list_domains),
@@ -322,17 +322,17 @@ class Identity:
             return Answer({"id": self.id, "name": "tenancy", "lifecycleState": "ACTIVE", "timeCreated": now()})
         return self.compartments.answer(self.compartments.get(request.names["id"]))
 
-    def _required_tags(self, compartment: str) -> Answer:
-        """Return a tag default for each tag of the control ``required_tags``, without a value."""
+    def _tag_defaults(self, compartment: str) -> Answer:
+        """Return a tag default for each tag of ``required_tags``, without a value, and of ``default_tags``."""
         self.check_compartment(compartment)
-        found = []
-        for name in self._controls.required_tags:
+        required, found = self._controls.required_tags, []
+        for name in (*required, *self._controls.default_tags):
             space, _, key = name.partition(".")
             about = {
                 "tagNamespaceId": f"{_NAMESPACE}{space}",
                 "tagDefinitionName": key,
-                "isRequired": True,
-                "value": "",
+                "isRequired": name in required,
+                "value": "" if name in required else "usual",
             }
             found.append({**about, "id": ocid("tagdefault", ""), "compartmentId": self.id, "lifecycleState": "ACTIVE"})
         return Answer(found)

@@ -15,7 +15,20 @@ from dataclasses import dataclass
 from typing import Any
 
 from oci_service.faults import Controls
-from oci_service.resources import JSON, Answer, Refusal, Request, Route, Shelf, invalid, moment, not_found, now, page_of
+from oci_service.resources import (
+    JSON,
+    Answer,
+    Refusal,
+    Request,
+    Route,
+    Shelf,
+    invalid,
+    merged,
+    moment,
+    not_found,
+    now,
+    page_of,
+)
 
 MAX_ROWS = 1000
 _STREAM = re.compile(r'"([^"]*)"')
@@ -164,6 +177,7 @@ class Logs:
             ("POST", f"{group}/logs", "create_log", self._create_log),
             ("GET", f"{group}/logs", "list_logs", self._list_logs),
             ("GET", f"{group}/logs/{{log}}", "get_log", lambda r: self.logs.answer(self._log_of(r))),
+            ("PUT", f"{group}/logs/{{log}}", "update_log", self._update_log),
             ("DELETE", f"{group}/logs/{{log}}", "delete_log", self._delete_log),
             ("GET", f"{base}/workRequests/{{id}}", "get_work_request", self._get_request),
             ("POST", "/20190909/search", "search_logs", self._search),
@@ -239,7 +253,13 @@ class Logs:
     def _list_logs(self, request: Request) -> Answer:
         group = self.groups.get(request.names["group"])["id"]
         inside = Request(request.principal, {}, {**request.query, "logGroupId": group}, {}, b"")
-        return self.logs.list(inside, ("logGroupId", "displayName", "lifecycleState"), self._controls.page_size)
+        filters = ("logGroupId", "displayName", "lifecycleState", "logType")
+        return self.logs.list(inside, filters, self._controls.page_size)
+
+    def _update_log(self, request: Request) -> Answer:
+        log = self._log_of(request)
+        self.logs.touch(log, **merged(request.json()))
+        return self._accepted("UPDATE_LOG", log)
 
     def _delete_log(self, request: Request) -> Answer:
         log = self._log_of(request)

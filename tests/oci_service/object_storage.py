@@ -102,8 +102,7 @@ class ObjectStorage:
         return Answer(status=204)
 
     def _list_retention_rules(self, request: Request) -> Answer:
-        self._buckets.find(request)
-        return Answer({"items": []})
+        return Answer({"items": self._buckets.find(request).retention})
 
     # --- Lifecycle policies, which are kept and do nothing
 
@@ -149,6 +148,7 @@ class ObjectStorage:
         content_type = request.headers.get("content-type", "application/octet-stream")
         with self._buckets.lock:
             self._buckets.check_preconditions(request, bucket.objects.get(name), name)
+            self._buckets.check_change(bucket, bucket.objects.get(name))
             stored = self._buckets.store(bucket.fields["name"], request.body, content_type, _metadata(request))
             self._buckets.set(bucket, name, stored)
         last = stored.headers()["last-modified"]
@@ -185,7 +185,8 @@ class ObjectStorage:
     def _delete_object(self, request: Request) -> Answer:
         with self._buckets.lock:
             bucket = self._buckets.find(request)
-            self._check_unchanged(request, self._object(bucket, request.names["object"]))
+            self._check_unchanged(request, old := self._object(bucket, request.names["object"]))
+            self._buckets.check_change(bucket, old)
             bucket.remove(request.names["object"]).file.unlink()
         return Answer(status=204, headers={"last-modified": email.utils.formatdate(usegmt=True)})
 

@@ -257,6 +257,7 @@ _LOGGING = {
     "create_log": "LOG_GROUP_CREATE group",
     "list_logs": "LOG_GROUP_INSPECT group",
     "get_log": "LOG_GROUP_READ group",
+    "update_log": "LOG_GROUP_UPDATE group",
     "delete_log": "LOG_GROUP_DELETE group",
     "get_work_request": "",
 }

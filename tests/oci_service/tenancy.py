@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from oci_service.faults import Controls
@@ -172,19 +172,20 @@ class Tenancy:
             if not any(item["id"] == gateway for shelf in self.gateways for item in shelf.all()):
                 raise not_found()
             if rule.get("destinationType", "CIDR_BLOCK") == "CIDR_BLOCK":
-                _check_cidr("destination", rule.get("destination"))
+                _check_cidr("destination", rule.get("destination"), ipaddress.IPv4Network)
 
     def _check_block(self, body: JSON, vcn: JSON, own: str = "") -> None:
         """Refuse a subnet's *cidrBlock* that is not inside its VCN, or that another subnet has."""
-        _check_cidr("cidrBlock", body["cidrBlock"])
+        _check_cidr("cidrBlock", body["cidrBlock"], ipaddress.IPv4Network)
         block = ipaddress.IPv4Network(body["cidrBlock"])
         outer = [ipaddress.IPv4Network(text) for text in vcn.get("cidrBlocks") or [vcn["cidrBlock"]]]
         if not any(block.subnet_of(one) for one in outer):
             raise invalid(f"The subnet CIDR {block} is not a subset of the CIDR of its VCN")
         for other in self.subnets.all():
             is_of_vcn = (other["vcnId"], other["id"] == own) == (vcn["id"], False)
-            if is_of_vcn and block.overlaps(ipaddress.IPv4Network(other["cidrBlock"])):
-                raise invalid(f"The subnet CIDR {block} overlaps with that of {other['id']}, {other['cidrBlock']}")
+            theirs = other.get("ipv4CidrBlocks") or filter(None, [other.get("cidrBlock")])
+            if is_of_vcn and any(block.overlaps(ipaddress.IPv4Network(one)) for one in theirs):
+                raise invalid(f"The subnet CIDR {block} overlaps with that of {other['id']}")
 
     def _create_subnet(self, request: Request) -> Answer:
         body = self._body(request, "compartmentId", "vcnId", "cidrBlock")
@@ -274,9 +275,9 @@ def _image(entry: tuple[str, dict[str, Any]]) -> JSON:
     return {**about, "id": entry[0], "digest": entry[1].get("digest"), "lifecycleState": "AVAILABLE"}
 
 
-def _check_cidr(name: str, text: object) -> None:
+def _check_cidr(name: str, text: object, kind: Callable[[str], object] = ipaddress.ip_network) -> None:
     try:
-        ipaddress.IPv4Network(str(text))
+        kind(str(text))
     except ValueError as error:
         raise invalid(f"{name}: {error}") from None
 

@@ -85,6 +85,7 @@ class Uploads:
         with self._buckets.lock:
             bucket, upload_id, upload = self._find(request)
             self._buckets.check_preconditions(request, bucket.objects.get(upload.name), upload.name)
+            self._buckets.check_change(bucket, bucket.objects.get(upload.name))
             for part in wanted:
                 if upload.parts.get(part["partNum"], (b"", "", ""))[1] != part["etag"]:
                     raise Refusal(400, "InvalidUploadPart", f"There is no part {part['partNum']} with that entity tag")

@@ -10,6 +10,7 @@ from typing import Any
 import oci
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict
+from oci_cluster.backends.oci.check import access
 from oci_cluster.backends.oci.check.resources import needed_by
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.tenancy.client import Tenancy
@@ -36,20 +37,6 @@ core = oci.core.models
 
 def item(**fields: Any) -> SimpleNamespace:
     return SimpleNamespace(**{"lifecycle_state": "ACTIVE", **fields})
-
-
-def bucket(**fields: Any) -> SimpleNamespace:
-    return item(**{"compartment_id": JOBS, "storage_tier": "Standard", "is_read_only": False, **fields})
-
-
-def bastion(**fields: Any) -> SimpleNamespace:
-    usual = {
-        "id": GIVEN["BASTION_ID"],
-        "name": "bastion",
-        "target_vcn_id": "v",
-        "private_endpoint_ip_address": "10.0.0.9",
-    }
-    return item(**{**usual, "client_cidr_block_allow_list": ["0.0.0.0/0"], **fields})
 
 
 def refusal(status: int = 404, code: str = "NotAuthorizedOrNotFound") -> ServiceError:
@@ -124,14 +111,20 @@ class World:
             "get_compartment": self._compartment,
             "list_jobs": [],
             "get_project": item(display_name="project", compartment_id=JOBS),
-            "get_bucket": bucket(),
+            "get_bucket": item(compartment_id=JOBS, storage_tier="Standard", is_read_only=False),
             "list_buckets": [item(name=BUCKET)],
             "put_object": self._put,
             "get_object": lambda *key: item(data=item(content=self.objects[key[2]])),
             "list_objects": self._list,
             "delete_object": self._delete,
             "get_log_group": item(display_name="logs", compartment_id=JOBS),
-            "get_bastion": bastion(),
+            "get_bastion": item(
+                id=GIVEN["BASTION_ID"],
+                name="bastion",
+                target_vcn_id="v",
+                private_endpoint_ip_address="10.0.0.9",
+                client_cidr_block_allow_list=["0.0.0.0/0"],
+            ),
             "get_subnet": self.subnet,
             "list_subnets": [self.subnet],
             "get_vcn": item(cidr_blocks=["10.0.0.0/22"], cidr_block="10.0.0.0/22"),
@@ -191,7 +184,10 @@ class World:
 
     def found(self, part: Any, workers: int = 2, **given: str) -> list[Finding]:
         checked, tenancy = self.checked(workers, **given), self.tenancy(**given)
-        return list(part.findings(checked, tenancy, needed_by(checked, tenancy)))
+        needed = needed_by(checked, tenancy)
+        if part is access:  # as the whole check does, which tells the groups first
+            return [*access.groups(tenancy, needed), *access.findings(checked, tenancy, access.named(tenancy, needed))]
+        return list(part.findings(checked, tenancy, needed))
 
     # --- What a Service has
 

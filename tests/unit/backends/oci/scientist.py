@@ -42,18 +42,12 @@ class Scientist:
     def __init__(self, stand_in: StandIn, group: str, project: str, patch: pytest.MonkeyPatch, clock: Any) -> None:
         self._stand_in, self._patch, self._clock = stand_in, patch, clock
         service = stand_in.service
-        user = stand_in.user(group).id
-        home = Path(service._environ["OCI_CLI_CONFIG_FILE"])
-        config = home.with_name("scientist")
-        config.touch(mode=0o600)
-        config.write_text(home.read_text().replace(f"user={service.tenancy.user}", f"user={user}"))
-        (key, *_) = service.keys._users.values()
-        service.keys.add_user(service.tenancy.id, user, key)
+        config = stand_in.config_of(stand_in.user(group).id)
         names = ("OCI_CLI_CONFIG_FILE", "OCI_CONFIG_FILE", "OCIFS_CONFIG_LOCATION")
-        given = {**stand_in.environ, **dict.fromkeys(names, str(config)), **stand_in.settings, "PROJECT_OCID": project}
+        given = {**stand_in.environ, **dict.fromkeys(names, config), **stand_in.settings, "PROJECT_OCID": project}
         self.environ = {**given, "IMAGE": f"{REGISTRY}/dask:1", "BACKEND": "oci", "CLUSTER_PROGRAM": "launch.sh"}
         self._started: list[JSON] = []
-        self._nodes = 0
+        self._awaited = 0
         patch.setattr(service.runner, "begin", self._begin)
 
     def launch(self, workers: int) -> int:
@@ -72,7 +66,7 @@ class Scientist:
         times = {"clock": clock, "sleep": clock.sleep}
         for kind, moved in ((OciBackend, {"clock": clock}), (Lifecycle, times), (Service, times)):
             patch.setattr(kind.__init__, "__kwdefaults__", {**(kind.__init__.__kwdefaults__ or {}), **moved})
-        self._started, self._nodes = [], workers + 1
+        self._started, self._awaited = [], workers + 1
         return verbs.run("launch", ["dask", str(workers)])
 
     def _begin(self, run: JSON, job: JSON, plan: Any) -> None:
@@ -90,7 +84,8 @@ class Scientist:
             return
         runs.touch(run, lifecycleState="IN_PROGRESS", timeStarted=now())
         self._started.append(run)
-        if len(self._started) == self._nodes:
+        self._awaited -= sum(group.replicas for group in plan.groups)
+        if not self._awaited:
             files = ClusterDir(url, variables["LAUNCH_ID"], variables["LAUNCH_KEY"])
             files.publish("MAIN_exit.json", exit_code=0, reason="")
             for one in self._started:

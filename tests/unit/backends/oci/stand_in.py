@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import email.utils
 import functools
 import io
 import time
@@ -14,13 +15,14 @@ from urllib.parse import urlsplit
 import oci
 import pytest
 from click.testing import CliRunner
+from cryptography.hazmat.primitives.asymmetric import rsa
 from oci._vendor import requests
 from oci_cli import dynamic_loader
 from oci_cli.cli import cli
+from oci_cli.service_mapping import service_mapping
 from oci_service import logs, server
 from oci_service.places import Loopback
 from oci_service.resources import Principal
-from oci_service.signatures import new_key
 
 from oci_cluster.backends.oci import setup
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
@@ -29,14 +31,11 @@ HOME, ELSEWHERE = "us-ashburn-1", "us-phoenix-1"
 REGISTRY = "iad.ocir.io/stand-in/training"
 WORK_DIR = "oci://clusters@stand-in/team-a/work"
 # Making a key, and reading it, takes longer than all else.
-_KEY, _READ = functools.cache(new_key), functools.cache(oci.signer.load_private_key)
+_KEY, _READ = functools.cache(rsa.generate_private_key), functools.cache(oci.signer.load_private_key)
 
 
-@functools.cache
-def _commands() -> Any:
-    for name in ("artifacts", "identity", "logging", "object_storage", "core"):
-        dynamic_loader.load_service_dir(name)
-    return cli
+# A service's commands are loaded when the first of them is run.
+_load = functools.cache(dynamic_loader.load_service)
 
 
 class StandIn:
@@ -53,7 +52,7 @@ class StandIn:
         self._late: dict[str, list[Any]] = {}
         quiet = SimpleNamespace(server_address=("127.0.0.1", 1), serve_forever=lambda **_: None)
         patch.setattr(server, "Server", lambda *_: quiet)
-        patch.setattr(server, "new_key", _KEY)
+        patch.setattr(rsa, "generate_private_key", _KEY)
         patch.setattr(logs.Logs, "_collect", lambda _: None)  # no run prints anything
         self.service = server.Service(directory, Loopback(), is_empty=True)
         self.tenancy, self.identity = self.service.tenancy, self.service.tenancy.identity
@@ -100,7 +99,8 @@ class StandIn:
             raise requests.exceptions.ConnectionError("the connection is closed")
         response = requests.Response()
         response.status_code, response.request, response.url = answer.status, request, request.url
-        response.headers.update({"content-type": "application/json", **answer.headers})
+        date = email.utils.formatdate(time.time() + self.service.keys.ahead_s, usegmt=True)
+        response.headers.update({"content-type": "application/json", "date": date, **answer.headers})
         response.raw = io.BytesIO(answer.encoded())
         return response
 
@@ -115,7 +115,8 @@ class StandIn:
 
     def _oci(self, words: Sequence[str], env: Mapping[str, str], **_: Any) -> Any:
         self.before(words)
-        done = CliRunner().invoke(_commands(), list(words[1:]), env=dict(env))
+        _load(next(word for word in words if word in service_mapping))
+        done = CliRunner().invoke(cli, list(words[1:]), env=dict(env))
         if done.exception and not isinstance(done.exception, SystemExit):
             raise done.exception
         self.after(words)
@@ -136,6 +137,16 @@ class StandIn:
         for group in groups:
             self.identity._memberships.add(userId=user, groupId=group, lifecycleState="ACTIVE", compartmentId=self.root)
         return Principal("api-key", user, "")
+
+    def config_of(self, user: str) -> str:
+        """Return the path of a config file of oci-cli for *user*, an OCID, whose key is the administrator's."""
+        home = Path(self.service._environ["OCI_CLI_CONFIG_FILE"])
+        config = home.with_name(user)
+        config.touch(mode=0o600)
+        config.write_text(home.read_text().replace(f"user={self.tenancy.user}", f"user={user}"))
+        (key, *_) = self.service.keys._users.values()
+        self.service.keys.add_user(self.root, user, key)
+        return str(config)
 
     def allow(self, *statements: str, name: str = "theirs", **more: Any) -> str:
         """Make a policy of somebody in the root compartment."""

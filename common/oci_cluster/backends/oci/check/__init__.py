@@ -53,6 +53,7 @@ def _of_tenancy(checked: Checked) -> Iterator[Finding]:
         yield unknown("tenancy", f"nothing of it was looked at, as settings are wrong: {error.reason}")
         return
     yield access.assumed(checked, needed)
+    named = access.named(tenancy, needed)
     is_there, is_member = True, True
     parts = {"places": resources, "network": network, "image": check_image, "access": access, "room": limits}
     for name, part in parts.items():
@@ -60,14 +61,16 @@ def _of_tenancy(checked: Checked) -> Iterator[Finding]:
             yield unknown(name, f"{_IN_COMPARTMENT[name]} were not looked at, as the compartment is not seen")
             continue
         try:
-            found: Iterable[Finding] = part.findings(checked, tenancy, needed)
+            found: Iterable[Finding] = part.findings(checked, tenancy, named)
             if part is resources:
                 found = list(found)
-                if outside := resources.outside_group(found, tenancy, needed):
+                is_there = (resources.COMPARTMENT, Verdict.FAILS) not in {(one.item, one.verdict) for one in found}
+                if outside := resources.outside_group(found, tenancy, named):
                     is_member = False
                     yield outside
+                # First of all, as OCI refuses a statement about a group that is not there.
+                found = [*(access.groups(tenancy, needed) if is_there else ()), *found]
             for finding in found:
-                is_there = is_there and (finding.item, finding.verdict) != (resources.COMPARTMENT, Verdict.FAILS)
                 yield finding if is_member else replace(finding, fix=_of_no_member(finding))
         except ClusterError as error:
             yield unknown(name, f"the look at it ended here: {error}")

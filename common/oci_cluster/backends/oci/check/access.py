@@ -6,6 +6,7 @@ Most people may not read policies: then this is not known, and what they may do 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from oci_cluster.backends.findings import Checked, Finding, advice, fails, fine, unknown
 from oci_cluster.backends.oci.tenancy.client import Tenancy, cli, for_shell
@@ -17,12 +18,37 @@ ASSUMED, NODES, PEOPLE, POLICIES = "assumed", "dynamic group", "group", "policie
 _IN_CONSOLE = "# in the Console, {} it in that identity domain"
 
 
-def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
-    """Yield what is found of groups, and each statement that is missing."""
+def named(tenancy: Tenancy, needed: Needed) -> Needed:
+    """Return *needed* with groups that are there, and have those rights, in the place of some that are not."""
+    access = Access(tenancy, needed)
+    return replace(needed, nodes=_nodes_there(access), people=_people_there(access))
+
+
+def _nodes_there(access: Access) -> str:
+    name, answer = access.needed.nodes, access.nodes
+    if "/" in name or not answer.is_given or answer.value:
+        return name
+    others = [str(one.name) for one in access.dynamic_groups.value if access.has_runs(one)]
+    return others[0] if others else access.elsewhere("dynamic-group", name) or name
+
+
+def _people_there(access: Access) -> str:
+    name, answer = access.needed.people, access.people
+    if "/" in name or not answer.is_given or answer.value or access.groups_of_caller:
+        return name
+    return access.elsewhere("group", name) or name
+
+
+def groups(tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
+    """Yield what is found of the groups that statements name."""
     access = Access(tenancy, needed)
     yield _dynamic_group(access)
     yield _people(access)
-    yield from _policies(access, checked.framework)
+
+
+def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
+    """Yield each statement that is missing."""
+    yield from _policies(Access(tenancy, needed), checked.framework)
 
 
 def assumed(checked: Checked, needed: Needed) -> Finding:
@@ -54,14 +80,12 @@ def _dynamic_group(access: Access) -> Finding:
 
 
 def _without_dynamic_group(access: Access, rule: str) -> Finding:
-    name = access.needed.nodes
-    if others := [one.name for one in access.dynamic_groups.value if access.has_runs(one)]:
-        text = f"{others[0]} has the Job Runs, and there is no {name}; NODES_GROUP={others[0]} tells setup.sh"
-        return fine(NODES, text)
-    if other := access.elsewhere("dynamic-group", name):
-        return fails(
-            NODES, f"there is no {name} in the domain Default, and policies name {other}", f"NODES_GROUP={other}"
-        )
+    name, other = access.needed.nodes, _nodes_there(access)
+    if "/" in other:
+        text = f"there is no {name} in the domain Default, and policies name {other}"
+        return fails(NODES, text, f"NODES_GROUP={other}")
+    if other != name:
+        return fine(NODES, f"{other} has the Job Runs, and there is no {name}; NODES_GROUP={other} tells setup.sh")
     make = cli("iam dynamic-group create", name=name, description="Job Runs of clusters", matching_rule=rule)
     return fails(NODES, f"there is no dynamic group {name}, nor another one with these Job Runs", for_shell(make))
 
@@ -74,13 +98,15 @@ def _people(access: Access) -> Finding:
         return fine(PEOPLE, f"{name} is there")
     if "/" in name:
         return fails(PEOPLE, f"there is no {name}", _IN_CONSOLE.format("make"))
-    if access.groups_of_caller:
-        return fine(PEOPLE, f"there is no {name}, and you are in {', '.join(sorted(access.groups_of_caller))}")
-    if other := access.elsewhere("group", name):
+    if (other := _people_there(access)) != name:
         text = f"there is no {name} in the domain Default, and policies name {other}"
         return fails(PEOPLE, text, f"PEOPLE_GROUP={other}")
+    own = ", ".join(sorted(access.groups_of_caller))
+    if own and all(access.allows(one).is_allowed for one in statements(access.needed) if one.of == "people"):
+        return fine(PEOPLE, f"there is no {name}, and you are in {own}")
     make = cli("iam group create", name=name, description="Launch clusters")
-    text = f"there is no group {name}: PEOPLE_GROUP is the group of those who launch, and setup.sh makes it"
+    yours = f"; yours, {own}, may do less than launches need" if own else ""
+    text = f"there is no group {name}: PEOPLE_GROUP is the group of those who launch, and setup.sh makes it{yours}"
     return advice(PEOPLE, text, for_shell(make))
 
 

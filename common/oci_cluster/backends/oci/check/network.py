@@ -14,7 +14,7 @@ from typing import Any
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, unknown
 from oci_cluster.backends.oci.check.image import region_named
-from oci_cluster.backends.oci.check.resources import BASTION, into_settings, statement
+from oci_cluster.backends.oci.check.resources import BASTION, into_settings, right
 from oci_cluster.backends.oci.errors import ServiceError
 from oci_cluster.backends.oci.setup import NEW_LIST, network_steps
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Tenancy, as_sent, cli, for_shell
@@ -42,6 +42,7 @@ _RESERVED = 3
 # Of a new subnet beside one without IPv4 addresses: 253 nodes.
 _USUAL_PREFIX = 24
 _SERVICES, _OF_SERVICES = "SERVICE_CIDR_BLOCK", "all-"
+_NEW_SUBNET = "# docs/oci.md, step 3, makes one"
 _STATELESS = "a stateless rule does, whose answers would need a rule, too"
 _LARGEST_PAGE = 1000  # of the network's lists, as the SDK's pages tell
 
@@ -58,13 +59,13 @@ def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Fin
         text = f"SUBNET_OCID {ocid} is not there, or you may not see it: {answer.why}"
         if not checked.given.get("NETWORK_COMPARTMENT_OCID"):
             text += "; set NETWORK_COMPARTMENT_OCID where it is in another compartment than the Jobs"
-        fix, other = statement(needed, "people", "virtual-network-family"), found.other_subnet(tenancy.places.network)
+        fix, other = right(tenancy, needed, "virtual-network-family"), found.other_subnet(tenancy.places.network)
         if there := _other_region(ocid, tenancy.service.region):
             text = f"SUBNET_OCID {ocid} is of {there}, and {tenancy.service.region} is asked"
-            fix = "" if other else "# docs/oci.md, step 3, makes one there; or set OCI_CLI_REGION"
+            fix = "" if other else f"{_NEW_SUBNET} there; or set OCI_CLI_REGION"
         if other:
             fix = "\n# or, where it is right: ".join(filter(None, (f"SUBNET_OCID={other}", fix)))
-        yield fails(SUBNET, text, fix)
+        yield fails(SUBNET, text, fix or _NEW_SUBNET)
     elif not answer.is_given:
         yield unknown(SUBNET, answer.why)
     else:

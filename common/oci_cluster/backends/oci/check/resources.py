@@ -13,6 +13,7 @@ import oci
 from oci_cluster.backends.findings import Checked, Finding, Verdict, advice, fails, fine, unknown
 from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Answer, Tenancy, cli, for_shell
+from oci_cluster.backends.oci.tenancy.iam_policies import Access
 from oci_cluster.backends.oci.tenancy.requirements import Needed, lacking_tags, needed_of, statements, with_tags
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image
@@ -52,10 +53,18 @@ def needed_by(checked: Checked, tenancy: Tenancy) -> Needed:
     return tenancy.placed(needed)
 
 
-def statement(needed: Needed, of: str, what: str) -> str:
-    """Return our statements for *of*, people or nodes, about *what*, a line each."""
-    found = [one.text for one in statements(needed) if one.of == of and f" {what} in " in one.text]
-    return "\n".join(found)
+def right(tenancy: Tenancy, needed: Needed, what: str) -> str:
+    """Return what gives a refused caller the rights of people about *what*: statements, a line each, or the group.
+
+    Empty: policies give them to the caller already, so what was refused is not there.
+    """
+    own = [one for one in statements(needed) if one.of == "people" and f" {what} in " in one.text]
+    access = Access(tenancy, needed)
+    if all(access.may_caller(one.text.partition(" to ")[2]) for one in own):
+        return ""
+    if access.is_caller_outside and all(access.allows(one).is_allowed for one in own):
+        return _join(tenancy, needed)
+    return "\n".join(one.text for one in own)
 
 
 def findings(checked: Checked, tenancy: Tenancy, needed: Needed) -> Iterator[Finding]:
@@ -86,14 +95,19 @@ def outside_group(found: Sequence[Finding], tenancy: Tenancy, needed: Needed) ->
     of_group = [one for one in found if one.item in OF_GROUP]
     if len(of_group) < 2 or any(one.verdict is not Verdict.FAILS for one in of_group):
         return None
-    domain, _, name = needed.people.rpartition("/")
-    user = str(tenancy.service.identity[0].get("user", "")) or "<OCID of your user>"
-    find = cli("iam group list", "--raw-output", name=name, query="data[0].id")
-    add = f'group=$({for_shell(find)}) && oci iam group add-user --group-id "$group" --user-id {user}'
-    if domain:
-        add = f"# Console: Identity > Domains > {domain} > Groups > {name}: add the user"
     text = f"you may do nothing of what {needed.people} is to be allowed: are you in it?"
-    return fails(MEMBER, text, f"{add}\n# or, where you are: an administrator runs ./scripts/setup.sh")
+    fix = f"{_join(tenancy, needed)}\n# or, where you are: an administrator runs ./scripts/setup.sh"
+    return fails(MEMBER, text, fix)
+
+
+def _join(tenancy: Tenancy, needed: Needed) -> str:
+    """Return how somebody puts the caller into the group of those who launch."""
+    domain, _, name = needed.people.rpartition("/")
+    if domain:
+        return f"# Console: Identity > Domains > {domain} > Groups > {name}: add the user"
+    find = cli("iam group list", "--raw-output", name=name, query="data[0].id")
+    user = tenancy.user or "<OCID of your user>"
+    return f'group=$({for_shell(find)}) && oci iam group add-user --group-id "$group" --user-id {user}'
 
 
 @dataclass(frozen=True)
@@ -185,14 +199,15 @@ class _Places:
             key = getattr(self.tenancy.bucket(bucket).value, "kms_key_id", None)
             about = f"; the bucket's key {key} may be disabled" if key else ""
             return fails(BUCKET, f"{text}{about}", self._other_bucket())
-        own, make = statement(self.needed, "people", "objects"), self._make_bucket(bucket)
+        own, make = right(self.tenancy, self.needed, "objects"), self._make_bucket(bucket)
         at = (self.tenancy.places.namespace, bucket)
         listed = self.tenancy.ask("list objects", self.tenancy.storage.list_objects, *at, limit=1)
         if step != "written" or listed.is_given:
             return fails(BUCKET, text, own)
         others = self._buckets()
         if not others.is_given:
-            return fails(BUCKET, f"{text}; it is not there, or you may not write to it", f"{own}\n# or: {make}")
+            ways = "\n# or: ".join(filter(None, (own, make)))
+            return fails(BUCKET, f"{text}; it is not there, or you may not write to it", ways)
         names = [item.name for item in others.value]
         if bucket in names:
             return fails(BUCKET, text, own)
@@ -251,15 +266,17 @@ class _Places:
             return fine(COMPARTMENT, f"the Jobs of compartment{name} {ocid} are seen")
         if not jobs.is_refused:
             return unknown(COMPARTMENT, jobs.why)
-        own = statement(self.needed, "people", "data-science-family")
+        own = right(self.tenancy, self.needed, "data-science-family")
         if home.is_given:
             return fails(COMPARTMENT, f"{home.value.name} {ocid} is there, and its Jobs are not seen: {jobs.why}", own)
         text = f"COMPARTMENT_OCID {ocid} is not there, or you may not see its Jobs: {jobs.why}"
         project = self.tenancy.project if self.tenancy.given.get("PROJECT_OCID") else Answer()
         if project.value:
-            fix = f"COMPARTMENT_OCID={project.value.compartment_id}\n# or, where it is right: {own}"
+            ways = (f"COMPARTMENT_OCID={project.value.compartment_id}", own)
+            fix = "\n# or, where it is right: ".join(filter(None, ways))
             return fails(COMPARTMENT, f"{text}; PROJECT_OCID is in another one", fix)
-        return fails(COMPARTMENT, text, f"{own}\n# or: COMPARTMENT_OCID=<OCID of a compartment that is there>")
+        other = "COMPARTMENT_OCID=<OCID of a compartment that is there>"
+        return fails(COMPARTMENT, text, f"{own}\n# or: {other}" if own else f"# {other}")
 
     def project(self, ocid: str) -> Finding:
         answer = self.tenancy.project
@@ -286,7 +303,8 @@ class _Places:
         if not answer.is_refused:
             return unknown(LOG_GROUP, answer.why)
         others = self._others("log groups", self._logging.list_log_groups)
-        fix = [statement(self.needed, "people", "log-groups"), "# or, as logs are in the bucket, too: LOG_GROUP_OCID="]
+        own, without = right(self.tenancy, self.needed, "log-groups"), "as logs are in the bucket, too:"
+        fix = [own, f"# or, {without} LOG_GROUP_OCID="] if own else [f"# {without}", "LOG_GROUP_OCID=\nLOG_OCID="]
         if ocid in {one.id for one in others}:
             fix = [self._another_log(log, framework)] if log else fix
         elif others:

@@ -133,6 +133,19 @@ class Tenancy:
         chain = self.chain(self.places.jobs)
         return chain[-1].id if chain and chain[-1].is_root else ""
 
+    @cached_property
+    def user(self) -> str:
+        """The OCID of the caller; empty where nobody tells."""
+        config, signer = self.service.identity
+        if signer is None or "security_token_file" not in config:
+            return str(config.get("user", ""))
+        # A session is of whom its token names, as oci-cli reads it; its profile has the user of the profile DEFAULT.
+        token = str(signer.api_key).removeprefix("ST$")
+        try:
+            return str(oci.auth.security_token_container.SecurityTokenContainer(None, token).get_jwt()["sub"])
+        except (ValueError, KeyError, oci.exceptions.ClientError):
+            return ""
+
     @property
     def namespace(self) -> Answer:
         """The namespace of Object Storage. Everybody whom OCI knows may ask for it."""

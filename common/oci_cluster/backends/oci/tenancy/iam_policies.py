@@ -101,13 +101,21 @@ class Access:
     @cached_property
     def groups_of_caller(self) -> frozenset[str]:
         """The groups of the caller that are seen."""
-        user, identity = str(self.tenancy.service.identity[0].get("user", "")), self.tenancy.identity
+        user = self.tenancy.user
         if not user or not self.tenancy.id:
             return frozenset()
-        request = identity.list_user_group_memberships
+        request = self.tenancy.identity.list_user_group_memberships
         found = self.tenancy.ask_all("list your groups", request, self.tenancy.id, user_id=user)
         own = {item.group_id for item in found.value or []}
         return names_of([one.name for one in self.groups.value or [] if one.id in own])
+
+    @property
+    def is_caller_outside(self) -> bool:
+        """True if the caller is known to be in groups of Default, and not in ``PEOPLE_GROUP``, which is there."""
+        own = self.groups_of_caller
+        return bool(own and self.people.value and "/" not in self.needed.people) and not own & names_of(
+            [self.needed.people]
+        )
 
     def _in_domain(self, kind: str, group: str) -> Answer:
         """Return the *group* ``domain/name`` of an identity domain, ``groups`` or ``dynamic_resource_groups``.
@@ -304,7 +312,7 @@ def judged(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, ch
     own = parse_statement(wanted)
     assert own is not None  # noqa: S101 - ours
     place = chain(tenancy if own.compartment == "tenancy" else own.compartment)
-    asked = _Asked(own, caller, place)
+    asked = _Asked(own, caller, place, tenancy)
     found: list[Known] = []
     denials: dict[Known, str] = {}
     for given in there:
@@ -325,8 +333,8 @@ def judged(wanted: str, caller: Caller, there: Iterable[Given], tenancy: str, ch
 class _Asked:
     """A request, as far as one of our statements tells of it."""
 
-    def __init__(self, own: Parsed, caller: Caller, place: Sequence[Ancestor]) -> None:
-        self._own, self._caller, self._place = own, caller, place
+    def __init__(self, own: Parsed, caller: Caller, place: Sequence[Ancestor], tenancy: str) -> None:
+        self._own, self._caller, self._place, self._tenancy = own, caller, place, tenancy
         wanted = {name: value.replace("*", _ANY_NAME) for name, value in equalities(own.condition).items()}
         about = {"target.compartment.id": place[0].id} if place else {}
         self._values = {**caller.values, **about, **wanted}
@@ -375,10 +383,10 @@ class _Asked:
         place = self._place
         ids = [one.id for one in place]
         unknown: Known = False if place and place[-1].is_root else None
+        if given.compartment == "tenancy" and home in {self._tenancy, *ids}:
+            return True  # whatever compartment it is, and whether it is seen
         if home not in ids:
             return unknown
-        if given.compartment == "tenancy":
-            return True
         if given.compartment:
             return True if given.compartment in ids else unknown
         at = ids.index(home)

@@ -186,7 +186,7 @@ def test_a_check_says_that_oci_was_never_seen(whole: World, answers: dict[str, A
 def test_the_whole_tenancy(whole: World) -> None:
     found = looked(whole)
     assert {one.verdict for one in found.values()} == {Verdict.FINE}
-    assert [*found][:3] == ["credentials", "assumed", "namespace"]
+    assert [*found][:5] == ["credentials", "assumed", "dynamic group", "group", "namespace"]
     assert found["assumed"].text == (
         "PEOPLE_GROUP=data-scientists, NODES_GROUP=cluster-runs, POLICY_NAME=clusters; nobody has set PEOPLE_GROUP,"
         " NODES_GROUP, POLICY_NAME"

@@ -16,7 +16,10 @@ ITEMS = ["namespace", "compartment", "project", "bucket", "log group", "bastion"
 
 @pytest.fixture
 def world() -> World:
-    return World()
+    """Return a tenancy that, as most do, shows the caller nobody's groups."""
+    made = World()
+    made.by_name["list_user_group_memberships"] = refusal()
+    return made
 
 
 def test_where_all_is_right_nothing_is_left_behind(world: World) -> None:
