@@ -131,6 +131,7 @@ def test_a_priority_is_for_those_whom_the_pages_policy_names(site: Site, kuberne
         ours = {**labels, "kueue.x-k8s.io/priority-class": "low"}
         assert word not in what_refuses(site, "jobs", ours)
         assert word not in what_refuses(site, "jobs", {})
+        assert word in what_refuses(site, "jobs", ours, priorityClassName="any")  # Kueue counts that, too
         with pytest.raises(RefusedError, match=word):
             kubernetes.api.patch(f"{there}/other", {"metadata": {"labels": labels}})
         # What Kueue and the Job controller do with a Job that has it: neither is of that group.
@@ -147,12 +148,12 @@ def refuses(site: Site, of: str) -> bool:
     return "label 'team'" in what_refuses(site, of, {})
 
 
-def what_refuses(site: Site, of: str, labels: dict[str, str]) -> str:
-    """Return the words by which something with *labels* is refused; empty where it is not."""
+def what_refuses(site: Site, of: str, labels: dict[str, str], **more: str) -> str:
+    """Return the words by which something with *labels*, whose pods have *more*, is refused; empty where it is not."""
     inside = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     secure = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"name": "x", "image": "x", "securityContext": inside}
-    pod = {"containers": [container], "restartPolicy": "Never", "securityContext": secure}
+    pod = {"containers": [container], "restartPolicy": "Never", "securityContext": secure, **more}
     group, spec = ("api/v1", pod) if of == "pods" else ("apis/batch/v1", {"template": {"spec": pod}})
     path = f"{group}/namespaces/{site.namespace}/{of}?dryRun=All"
     try:
