@@ -30,6 +30,8 @@ myst_heading_anchors = 4  # as GitHub makes them
 html_theme = "furo"
 html_title = f"oci-cluster {version}"
 html_show_sphinx = False
+html_static_path = ["site.css"]
+html_css_files = ["site.css"]
 autodoc_member_order = "bysource"
 
 # Where what docs/README.md lists stands in the navigation, by its tables' first cells; and what no table has.

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from harness import wait_until
+from kube import jobs
 from kube.api import RefusedError
 from kube.cluster import Cluster
 from kube.launches import SOON_S, Site
@@ -118,18 +119,28 @@ def test_a_priority_is_for_those_whom_the_pages_policy_names(site: Site, kuberne
     policy["metadata"]["name"] = binding["metadata"]["name"] = binding["spec"]["policyName"] = name
     place = {"matchLabels": {"kubernetes.io/metadata.name": site.namespace}}
     policy["spec"]["matchConstraints"]["namespaceSelector"] = place  # others test priorities, too
+    labels = {"kueue.x-k8s.io/priority-class": "high", "kueue.x-k8s.io/queue-name": "x"}
+    there = f"apis/batch/v1/namespaces/{site.namespace}/jobs"
+    for one, its in (("before", labels), ("other", {})):  # suspended: there is no such queue, or nobody pulls this
+        kubernetes.api.create(there, jobs.job(one, 1, "true", labels=its))
     kubernetes.api.create(POLICIES, policy)
     kubernetes.api.create(BINDINGS, binding)
-    labels = {"kueue.x-k8s.io/priority-class": "high", "kueue.x-k8s.io/queue-name": "x"}
     try:
-        word = "the priority high is for the group production"
+        word = "high priorities are for the group production"
         wait_until(lambda: word in what_refuses(site, "jobs", labels), "the policy to hold", SOON_S)
         ours = {**labels, "kueue.x-k8s.io/priority-class": "low"}
         assert word not in what_refuses(site, "jobs", ours)
         assert word not in what_refuses(site, "jobs", {})
+        assert word in what_refuses(site, "jobs", ours, priorityClassName="any")  # Kueue counts that, too
+        with pytest.raises(RefusedError, match=word):
+            kubernetes.api.patch(f"{there}/other", {"metadata": {"labels": labels}})
+        # What Kueue and the Job controller do with a Job that has it: neither is of that group.
+        kubernetes.api.patch(f"{there}/before", {"spec": {"suspend": False}})
     finally:
         kubernetes.api.delete(f"{BINDINGS}/{name}")
         kubernetes.api.delete(f"{POLICIES}/{name}")
+        for one in ("before", "other"):
+            kubernetes.api.delete(f"{there}/{one}")
 
 
 def refuses(site: Site, of: str) -> bool:
@@ -137,12 +148,12 @@ def refuses(site: Site, of: str) -> bool:
     return "label 'team'" in what_refuses(site, of, {})
 
 
-def what_refuses(site: Site, of: str, labels: dict[str, str]) -> str:
-    """Return the words by which something with *labels* is refused; empty where it is not."""
+def what_refuses(site: Site, of: str, labels: dict[str, str], **more: str) -> str:
+    """Return the words by which something with *labels*, whose pods have *more*, is refused; empty where it is not."""
     inside = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
     secure = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
     container = {"name": "x", "image": "x", "securityContext": inside}
-    pod = {"containers": [container], "restartPolicy": "Never", "securityContext": secure}
+    pod = {"containers": [container], "restartPolicy": "Never", "securityContext": secure, **more}
     group, spec = ("api/v1", pod) if of == "pods" else ("apis/batch/v1", {"template": {"spec": pod}})
     path = f"{group}/namespaces/{site.namespace}/{of}?dryRun=All"
     try:

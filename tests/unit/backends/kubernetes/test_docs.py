@@ -15,7 +15,7 @@ from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_forwarder import FakeForwarder
 from unit.fake_kubernetes import RefusalError
 
-from oci_cluster.backends.kubernetes.cluster.requests import MOST_CODE_BYTES
+from oci_cluster.backends.kubernetes.cluster.requests import INDEX, MOST_CODE_BYTES
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.settings.schema import SETTINGS
 from oci_cluster.contract.settings.settings_files import read_settings_file
@@ -143,8 +143,36 @@ def test_its_objects_are_what_kubernetes_takes() -> None:
     everywhere = [block["ipBlock"] for rule in egress for block in rule["to"] if "ipBlock" in block]
     assert everywhere == [
         {"cidr": "0.0.0.0/0", "except": ["169.254.169.254/32"]},
-        {"cidr": "::/0", "except": ["fd00:ec2::254/128"]},
+        # Those of OCI, AWS and Google.
+        {"cidr": "::/0", "except": ["fd00:c1::a9fe:a9fe/128", "fd00:ec2::254/128", "fd20:ce::254/128"]},
     ]
+
+
+def test_all_that_is_made_has_the_labels_that_it_names(place: KubernetesPlace) -> None:
+    """Each with the value that the table says: by them an administrator finds clusters."""
+    cluster = launch(place, "mine", QUEUE="team-a", PRIORITY="low")
+    rows = re.findall(r"^\| (`.*`) \| (.*) \|$", ADMINISTRATORS, re.MULTILINE)
+    told = {label: value.strip("` ") for labels, values in rows for label, value in _pairs(labels, values)}
+    meant = {
+        "the Job's name": cluster.handle,
+        "the framework": "plain",
+        "the launch id": cluster.launch_id,
+        "QUEUE": "team-a",
+        "PRIORITY": "low",
+    }
+    kinds = ("jobs", "pods", "secrets", "services", "networkpolicies")
+    made = [item for kind in kinds for item in place.fake.objects[kind].values()]
+    assert {item["metadata"]["name"] for item in made} > {cluster.handle}
+    of_others = {"batch.kubernetes.io/job-name", INDEX}
+    for item in made:
+        labels = {label: value for label, value in item["metadata"]["labels"].items() if label not in of_others}
+        assert labels == {label: meant.get(value, value) for label, value in told.items()}
+
+
+def _pairs(labels: str, values: str) -> list[tuple[str, str]]:
+    """Return the labels of a row, each with its value; several may share one."""
+    names, words = labels.replace("`", "").split(", "), values.split(", ")
+    return list(zip(names, words if len(words) == len(names) else words * len(names), strict=True))
 
 
 def test_it_names_settings_that_there_are() -> None:

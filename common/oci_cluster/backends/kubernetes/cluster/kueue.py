@@ -123,6 +123,11 @@ def is_impossible(workload: Object | None) -> str:
 
 def reason_of(workload: Object) -> str:
     """Returns the reason in *workload*, in words."""
+    state = state_of(workload)
+    if state in {"STARTING", "RUNNING"}:
+        return "it is admitted, and Kueue starts its Job; if that lasts, Kueue's log says why"
+    if state == "ENDING":
+        return "its nodes are ending"
     if condition(workload, "QuotaReserved").get("status") == "True":
         return "its quota is reserved; an admission check is not through yet"
     said = _waits(workload)

@@ -177,6 +177,14 @@ def test_a_condition_of_the_past_makes_nothing_impossible() -> None:
     assert queue.reason_of(found) == "its quota is reserved; an admission check is not through yet"
 
 
+def test_a_cluster_that_is_admitted_waits_for_no_check() -> None:
+    """Its Job is still suspended for a moment; or for good, if something refuses what Kueue changes of it."""
+    has_quota = condition("QuotaReserved", "True", "QuotaReserved", "")
+    found = workload("", has_quota, condition("Admitted", "True", "Admitted", ""))
+    assert queue.reason_of(found) == "it is admitted, and Kueue starts its Job; if that lasts, Kueue's log says why"
+    assert queue.reason_of(workload("", has_quota, evicted("Preempted"))) == "its nodes are ending"
+
+
 def test_who_has_preempted_a_cluster_is_told() -> None:
     found = workload(UNUSED, evicted("Preempted"), condition("Preempted", "True", "InCohortReclamation", PREEMPTED))
     assert queue.preemptions(found) == (1, "InCohortReclamation", "team-b")

@@ -218,6 +218,18 @@ def test_without_kueue_there_are_quotas_and_no_queue(api: FakeApi, run: Run) -> 
             run(*words)
 
 
+def test_quotas_of_the_time_without_kueue_are_marked_and_go_with_prune(api: FakeApi, run: Run) -> None:
+    """Else they would refuse pods of clusters that Kueue has let in."""
+    group = api.objects.pop(KUEUE)
+    run("quota", "apply", "t.yaml")
+    api.objects[KUEUE] = group
+    assert "! ResourceQuota a/a kept\n! PriorityClass low kept" in run("quota", "apply", "t.yaml")[0]
+    assert run("quota", "apply", "t.yaml", "--prune")[0] == "- ResourceQuota a/a removed\n- PriorityClass low removed"
+    # Those rights belong to no one who sets queues alone.
+    api.refusals = {f"/{name}?": forbidden("list", name, "") for name in ("resourcequotas", "priorityclasses")}
+    assert run("quota", "apply", "t.yaml", "--prune")[1] == "nothing changes: all is as t.yaml says"
+
+
 # --- hold, resume, show, queue ----------------------------------------------------------------------------------------
 
 
