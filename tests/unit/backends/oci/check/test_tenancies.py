@@ -592,12 +592,16 @@ def test_who_is_not_in_the_group_is_told_that_first(tenancy: RightTenancy) -> No
     [
         ("the domain's dynamic group", "NODES_GROUP=ours/cluster-runs"),
         ("the domain's group", "PEOPLE_GROUP=ours/data-scientists"),
+        (
+            "a log group that is not there",
+            "LOG_GROUP_OCID=<log_group>\n# or, as logs are in the bucket, too: LOG_GROUP_OCID=",
+        ),
     ],
 )
-def test_a_group_of_a_domain_is_named_by_a_setting(tenancy: RightTenancy, name: str, fix: str) -> None:
+def test_a_setting_names_what_is_there(tenancy: RightTenancy, name: str, fix: str) -> None:
     change, settings, told_by, _ = FAULTS[name]
     begin(tenancy, change, settings)
-    assert [one.fix for one in tenancy.wrong() if one.item == told_by] == [fix]
+    assert [one.fix for one in tenancy.wrong() if one.item == told_by] == [tenancy.named(fix)]
 
 
 def test_no_fix_of_a_denial_allows_what_is_allowed(tenancy: RightTenancy) -> None:
