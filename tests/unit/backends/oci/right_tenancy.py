@@ -18,7 +18,13 @@ from unit.backends.oci.stand_in import HOME, StandIn
 from oci_cluster.backends.findings import Checked, Finding, Verdict
 from oci_cluster.backends.oci import check
 from oci_cluster.backends.oci.check import image, limits
-from oci_cluster.backends.oci.tenancy.requirements import matching_rule, needed_of, placed, statements
+from oci_cluster.backends.oci.tenancy.requirements import (
+    lifecycle_rules,
+    matching_rule,
+    needed_of,
+    placed,
+    statements,
+)
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, read_settings_file
 
 BLOCK, VCN_BLOCK = "10.0.0.0/24", "10.0.0.0/22"
@@ -61,7 +67,14 @@ class RightTenancy(StandIn):
     def _add_things(self) -> None:
         there, logs = {"compartmentId": self.jobs, "lifecycleState": "ACTIVE"}, self.service.logs
         self.bucket: Bucket = self.service.objects.add_bucket("clusters", self.jobs, self.identity.user)
-        self.repository = self.add_repository("training/dask", self.images)
+        self.repository = self.add(
+            self.tenancy.repositories,
+            compartmentId=self.images,
+            displayName="training/dask",
+            lifecycleState="AVAILABLE",
+            isPublic=False,
+            imageCount=0,
+        )
         self.log_group = self.add(logs.groups, **there, displayName="clusters")
         self.log = str(logs.new_log(self.log_group, displayName="nodes")["id"])
         self.project = self.add(self.service.science._projects, **there, displayName="clusters")
@@ -69,9 +82,8 @@ class RightTenancy(StandIn):
         self.settings |= names
 
     def _add_rights(self) -> None:
-        """Make the groups, and a policy of all statements that are needed."""
+        """Make the groups, a policy of all statements that are needed, and the bucket's rules."""
         common = {"compartmentId": self.root, "description": "x", "lifecycleState": "ACTIVE"}
-        self.administrators = self.identity.groups.all()[0]["id"]
         self.people, self.interns = (
             self.add(self.identity.groups, **common, name=name) for name in ("data-scientists", "interns")
         )
@@ -81,6 +93,7 @@ class RightTenancy(StandIn):
             needed_of(self.settings, ["dask"], HOME), network=self.network, bucket=self.jobs, logs=self.jobs
         )
         self.policy = self.allow(*(one.text for one in statements(needed)), name="clusters")
+        self.bucket.lifecycle = {"items": lifecycle_rules(needed)}
         self.touch("runs")
 
     # --- How it is changed
@@ -92,11 +105,6 @@ class RightTenancy(StandIn):
     def add(self, shelf: Shelf, **fields: Any) -> str:
         """Add a thing; return its OCID."""
         return str(shelf.add(**fields)["id"])
-
-    def add_repository(self, name: str, compartment: str) -> str:
-        """Add a repository; return its OCID."""
-        there = {"compartmentId": compartment, "displayName": name, "lifecycleState": "AVAILABLE"}
-        return self.add(self.tenancy.repositories, **there, isPublic=False, imageCount=0)
 
     def of(self, name: str) -> tuple[Shelf, JSON]:
         """Return the thing called *name*, and the shelf that it stands on."""
@@ -139,6 +147,15 @@ class RightTenancy(StandIn):
     def member(self) -> str:
         """Config file of somebody who may launch, and nothing else."""
         return self.config_of(self.user(self.people).id)
+
+    @property
+    def launchers(self) -> str:
+        """The OCID of the group that settings name."""
+        domain, _, name = self.settings.get("PEOPLE_GROUP", "data-scientists").lower().rpartition("/")
+        groups, domains = self.identity.groups.all(), self.identity.domains.groups.all()
+        there = {one["displayName"].lower(): one["id"] for one in domains if one["domain"].lower() == domain}
+        usual = {one["name"].lower(): one["id"] for one in groups if domain in {"", "default"}}
+        return str({**there, **usual}[name])
 
     # --- What a check says of it, and what is done then
 

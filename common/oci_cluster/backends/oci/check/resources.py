@@ -23,6 +23,8 @@ BUCKET, LOG_GROUP, BASTION, MEMBER, TAGS = "bucket", "log group", "bastion", "yo
 # What the probe has in it: read back, it tells that nothing stands in between.
 _PROBE = b"made by check.sh; it may be deleted\n"
 _PATIENCE_S = 20.0  # as for other questions
+# Where nothing lacks. Source: Oracle's page about access to objects: a policy may need several minutes.
+_NEW_POLICY = "# policies allow this: one that was made a moment ago may count in some minutes"
 
 
 def credentials(tenancy: Tenancy) -> Finding:
@@ -203,14 +205,14 @@ class _Places:
         at = (self.tenancy.places.namespace, bucket)
         listed = self.tenancy.ask("list objects", self.tenancy.storage.list_objects, *at, limit=1)
         if step != "written" or listed.is_given:
-            return fails(BUCKET, text, own)
+            return fails(BUCKET, text, own or _NEW_POLICY)
         others = self._buckets()
         if not others.is_given:
             ways = "\n# or: ".join(filter(None, (own, make)))
             return fails(BUCKET, f"{text}; it is not there, or you may not write to it", ways)
         names = [item.name for item in others.value]
         if bucket in names:
-            return fails(BUCKET, text, own)
+            return fails(BUCKET, text, own or _NEW_POLICY)
         text = f"there is no bucket {bucket} in the compartment of the Jobs, and none of another one that you may use"
         fix = [f"WORK_DIR={self._work_dir(names[0])}", f"# or: {make}"] if names else [make]
         return fails(BUCKET, text, "\n".join(fix))
@@ -268,7 +270,11 @@ class _Places:
             return unknown(COMPARTMENT, jobs.why)
         own = right(self.tenancy, self.needed, "data-science-family")
         if home.is_given:
-            return fails(COMPARTMENT, f"{home.value.name} {ocid} is there, and its Jobs are not seen: {jobs.why}", own)
+            return fails(
+                COMPARTMENT,
+                f"{home.value.name} {ocid} is there, and its Jobs are not seen: {jobs.why}",
+                own or _NEW_POLICY,
+            )
         text = f"COMPARTMENT_OCID {ocid} is not there, or you may not see its Jobs: {jobs.why}"
         project = self.tenancy.project if self.tenancy.given.get("PROJECT_OCID") else Answer()
         if project.value:
@@ -303,12 +309,12 @@ class _Places:
         if not answer.is_refused:
             return unknown(LOG_GROUP, answer.why)
         others = self._others("log groups", self._logging.list_log_groups)
-        own, without = right(self.tenancy, self.needed, "log-groups"), "as logs are in the bucket, too:"
-        fix = [own, f"# or, {without} LOG_GROUP_OCID="] if own else [f"# {without}", "LOG_GROUP_OCID=\nLOG_OCID="]
+        own, without = right(self.tenancy, self.needed, "log-groups"), "# or, as logs are in the bucket, too:"
+        fix = [own, f"{without} LOG_GROUP_OCID="] if own else [_NEW_POLICY, without, "LOG_GROUP_OCID=", "LOG_OCID="]
         if ocid in {one.id for one in others}:
             fix = [self._another_log(log, framework)] if log else fix
         elif others:
-            fix = [f"LOG_GROUP_OCID={others[0].id}", *fix[1:]]
+            fix = [f"LOG_GROUP_OCID={others[0].id}", f"{without} LOG_GROUP_OCID="]
         return fails(LOG_GROUP, answer.why, "\n".join(fix))
 
     def _log(self, found: Any, log: str, framework: str) -> Finding:
