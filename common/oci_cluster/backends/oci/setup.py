@@ -192,7 +192,7 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
 
 
 def _required_tags(tenancy: Tenancy, compartments: Iterable[str]) -> Answer:
-    """Return the tags that all must have which is made in one of these *compartments*."""
+    """Return the tags required of anything made in one of these *compartments*."""
     answers = [tenancy.required_tags(one) for one in dict.fromkeys(compartments) if one]
     hidden = next((answer for answer in answers if not answer.is_given), None)
     return hidden or Answer([name for answer in answers for name in answer.value])
@@ -218,7 +218,7 @@ def _has_people(access: Access) -> bool | None:
 
 
 def _is_hidden(group: str, answer: Answer) -> bool:
-    """Return whether *group* is of an identity domain that shows no groups; one that is not there is an error."""
+    """Return whether *group* is of an identity domain that shows no groups."""
     return "/" in group and not answer.is_given and not isinstance(answer.refusal, SettingsError)
 
 

@@ -59,6 +59,13 @@ def egress(cidr: str = "0.0.0.0/0", **more: Any) -> Any:
     return core.EgressSecurityRule(**{"protocol": "6", "destination": cidr, "is_stateless": False, **more})
 
 
+BASTION = item(
+    id=GIVEN["BASTION_ID"],
+    name="bastion",
+    target_vcn_id="v",
+    private_endpoint_ip_address="10.0.0.9",
+    client_cidr_block_allow_list=["0.0.0.0/0"],
+)
 # What setup.sh alone asks for.
 OF_SETUP = {
     "list_domains": [],
@@ -118,13 +125,7 @@ class World:
             "list_objects": self._list,
             "delete_object": self._delete,
             "get_log_group": item(display_name="logs", compartment_id=JOBS),
-            "get_bastion": item(
-                id=GIVEN["BASTION_ID"],
-                name="bastion",
-                target_vcn_id="v",
-                private_endpoint_ip_address="10.0.0.9",
-                client_cidr_block_allow_list=["0.0.0.0/0"],
-            ),
+            "get_bastion": BASTION,
             "get_subnet": self.subnet,
             "list_subnets": [self.subnet],
             "get_vcn": item(cidr_blocks=["10.0.0.0/22"], cidr_block="10.0.0.0/22"),

@@ -56,7 +56,7 @@ def needed_by(checked: Checked, tenancy: Tenancy) -> Needed:
 
 
 def right(tenancy: Tenancy, needed: Needed, what: str) -> str:
-    """Return what gives a refused caller the rights of people about *what*: statements, a line each, or the group.
+    """Return statements, or the group, that give a refused caller people's rights about *what*.
 
     Empty: policies give them to the caller already, so what was refused is not there.
     """

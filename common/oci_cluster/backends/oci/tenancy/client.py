@@ -197,7 +197,7 @@ class Tenancy:
         return answer
 
     def required_tags(self, compartment: str) -> Answer:
-        """Return the defined tags, ``namespace.key``, that all must have which is made in *compartment*."""
+        """Return the defined tags, ``namespace.key``, required of anything made in *compartment*."""
         identity, required = self.identity, list[str]()
         answer = self.ask_all("list tag defaults", identity.assemble_effective_tag_set, compartment)
         for one in answer.value or []:

@@ -111,7 +111,7 @@ class Access:
 
     @property
     def is_caller_outside(self) -> bool:
-        """True if the caller is known to be in groups of Default, and not in ``PEOPLE_GROUP``, which is there."""
+        """True if the caller is in groups of Default that are seen, without ``PEOPLE_GROUP``."""
         own = self.groups_of_caller
         return bool(own and self.people.value and "/" not in self.needed.people) and not own & names_of(
             [self.needed.people]

@@ -185,7 +185,7 @@ def lacking_tags(tags: DefinedTags, required: Iterable[str]) -> list[str]:
 
 
 def with_tags(tags: DefinedTags, lacking: Iterable[str]) -> str:
-    """Return the line of ``config.env`` that gives *tags*, and has places for those that are *lacking*."""
+    """Return the line of ``config.env`` for *tags* and for those that are *lacking*."""
     given = [shlex.quote(f"{name}={text}") for name, text in as_words(tags).items()]
     words = [*given, *(f"{name}=<value>" for name in lacking)]
     return f"DEFINED_TAGS={shlex.quote(' '.join(words))}"
