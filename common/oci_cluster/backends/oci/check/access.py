@@ -19,7 +19,7 @@ _IN_CONSOLE = "# in the Console, {} it in that identity domain"
 
 
 def named(tenancy: Tenancy, needed: Needed) -> Needed:
-    """Return *needed* with the groups that have those rights, for groups that are not there."""
+    """Return *needed* with other groups that have those rights, for missing ones."""
     access = Access(tenancy, needed)
     return replace(needed, nodes=_nodes_there(access), people=_people_there(access))
 
