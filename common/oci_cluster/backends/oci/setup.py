@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import shlex
@@ -23,8 +24,8 @@ from oci_cluster.backends.oci.tenancy.iam_policies import Access
 from oci_cluster.backends.oci.tenancy.requirements import (
     Needed,
     Places,
-    as_words,
     at,
+    flat_tags,
     lacking_tags,
     lifecycle_rules,
     matching_rule,
@@ -308,14 +309,18 @@ def steps_of(needed: Needed, found: Found, rules: Rules) -> list[Step]:
 
 def _tagged(steps: Sequence[Step], needed: Needed, found: Found) -> list[Step]:
     """Return *steps* with the tags of what they make, and what is required besides."""
-    options = cli("", defined_tags=json.dumps(needed.tags)) if needed.tags else ()
-    makes = [step for step in steps if "create" in step.command]
-    tagged = [replace(step, command=(*step.command, *options)) if step in makes else step for step in steps]
-    lacking = lacking_tags(needed.tags, found.required_tags.value or []) if makes else []
-    if lacking:
+    options = ("--defined-tags", json.dumps(needed.tags)) if needed.tags else ()
+    tagged = [replace(step, command=(*step.command, *options)) if _makes(step) else step for step in steps]
+    lacking = lacking_tags(needed.tags, found.required_tags.value or [])
+    if lacking and any(map(_makes, steps)):
         told = f"{', '.join(lacking)}: all that is made there must have them; set {with_tags(needed.tags, lacking)}"
         tagged.append(Step("required tags", problem=told))
     return tagged
+
+
+def _makes(step: Step) -> bool:
+    """Return whether *step* makes something; its name may be ``create`` as well."""
+    return "create" in itertools.takewhile(lambda word: not word.startswith("--"), step.command)
 
 
 def _people(needed: Needed, found: Found) -> Iterator[Step]:
@@ -745,7 +750,7 @@ def variables(needed: Needed, places: Places, tenancy: str, cidr: str, rules: Ca
         "log_name": needed.log,
         "subnet_cidr": cidr,
         "node_ports": spans,
-        "defined_tags": as_words(needed.tags),
+        "defined_tags": flat_tags(needed.tags),
     }
     return json.dumps(
         {name: value for name, value in found.items() if value != "" or name in {"log_group_name", "log_name"}},

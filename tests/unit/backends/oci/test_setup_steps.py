@@ -16,6 +16,7 @@ from oci_cluster.backends.oci.setup import (
     Step,
     steps_of,
 )
+from oci_cluster.backends.oci.tenancy.client import Answer
 from oci_cluster.backends.oci.tenancy.requirements import lifecycle_rules, matching_rule, needed_of, statements
 from oci_cluster.backends.oci.tenancy.security_rules import SecurityList, Subnet, rule_line, security_rules
 
@@ -136,6 +137,16 @@ def test_a_bucket_without_rules_gets_ours_if_nobody_is_faster() -> None:
     (step,) = steps(replace(WHOLE, lifecycle=None))
     assert word(step, "--items") == lifecycle_rules(NEEDED)
     assert word(step, "--if-none-match") == "*"
+
+
+def test_what_is_only_changed_needs_no_tags_whatever_its_name() -> None:
+    needed = replace(NEEDED, bucket="create", tags={"Operations": {"Team": "x"}})
+    required = Answer(["Operations.Team", "Operations.CostCenter"])
+    (step,) = steps_of(needed, replace(WHOLE, lifecycle=None, required_tags=required), RULES)
+    assert (step.problem, "--defined-tags" in step.command) == ("", False)
+    bucket, *_, tags = steps_of(needed, replace(WHOLE, bucket="", required_tags=required), RULES)
+    assert word(bucket, "--defined-tags") == needed.tags
+    assert tags.problem.startswith("Operations.CostCenter: all that is made there must have them")
 
 
 def test_a_repository_in_another_compartment_is_there() -> None:

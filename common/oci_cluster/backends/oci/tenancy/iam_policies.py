@@ -148,6 +148,7 @@ class Access:
             return Answer(refusal=NotPermittedError("no identity domain is seen"))
         names = ", ".join(str(one.display_name) for one in seen.values())
         msg = f"there is no identity domain {name} in the tenancy or around COMPARTMENT_OCID; there is {names}"
+        msg += ": PEOPLE_GROUP and NODES_GROUP name one before the slash"
         return Answer(refusal=SettingsError(msg))
 
     def may_caller(self, what: str) -> Known:

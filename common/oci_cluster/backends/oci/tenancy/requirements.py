@@ -180,18 +180,18 @@ def same_statement(text: str) -> str:
 
 def lacking_tags(tags: DefinedTags, required: Iterable[str]) -> list[str]:
     """Return the *required* tags, ``namespace.key``, that are not among *tags*; case does not count."""
-    there = {name.lower() for name in as_words(tags)}
+    there = {name.lower() for name in flat_tags(tags)}
     return [name for name in dict.fromkeys(required) if name.lower() not in there]
 
 
 def with_tags(tags: DefinedTags, lacking: Iterable[str]) -> str:
     """Return the line of ``config.env`` for *tags* and for those that are *lacking*."""
-    given = [shlex.quote(f"{name}={text}") for name, text in as_words(tags).items()]
+    given = [shlex.quote(f"{name}={text}") for name, text in flat_tags(tags).items()]
     words = [*given, *(f"{name}=<value>" for name in lacking)]
     return f"DEFINED_TAGS={shlex.quote(' '.join(words))}"
 
 
-def as_words(tags: DefinedTags) -> dict[str, str]:
+def flat_tags(tags: DefinedTags) -> dict[str, str]:
     """Return values by ``namespace.key``."""
     return {f"{space}.{key}": str(value) for space, keys in tags.items() for key, value in keys.items()}
 
