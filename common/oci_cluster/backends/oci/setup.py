@@ -193,10 +193,10 @@ def look(tenancy: Tenancy, needed: Needed) -> tuple[Needed, Found]:
 
 
 def _required_tags(tenancy: Tenancy, compartments: Iterable[str]) -> Answer:
-    """Return the tags required of anything made in one of these *compartments*."""
+    """Return the tags required in these *compartments*; also why some are not seen."""
     answers = [tenancy.required_tags(one) for one in dict.fromkeys(compartments) if one]
-    hidden = next((answer for answer in answers if not answer.is_given), None)
-    return hidden or Answer([name for answer in answers for name in answer.value])
+    refusal = next((answer.refusal for answer in answers if not answer.is_given), None)
+    return Answer([name for answer in answers for name in answer.value or []], refusal)
 
 
 def _found_log(tenancy: Tenancy, needed: Needed) -> tuple[str, str]:
@@ -311,7 +311,7 @@ def _tagged(steps: Sequence[Step], needed: Needed, found: Found) -> list[Step]:
     """Return *steps* with the tags of what they make, and what is required besides."""
     options = ("--defined-tags", json.dumps(needed.tags)) if needed.tags else ()
     tagged = [replace(step, command=(*step.command, *options)) if _makes(step) else step for step in steps]
-    lacking = lacking_tags(needed.tags, found.required_tags.value or [])
+    lacking = lacking_tags(needed.tags, found.required_tags.value)
     if lacking and any(map(_makes, steps)):
         told = f"{', '.join(lacking)}: all that is made there must have them; set {with_tags(needed.tags, lacking)}"
         tagged.append(Step("required tags", problem=told))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.backends.oci.fake_tenancy import GIVEN, JOBS, World, refusal
+from unit.backends.oci.fake_tenancy import GIVEN, JOBS, World, item, refusal
 
 from oci_cluster.backends.findings import Verdict
 from oci_cluster.backends.oci.check import access
@@ -120,6 +120,14 @@ def test_what_a_policy_may_deny_is_not_added_again(world: World) -> None:
     assert [line.partition(" in ")[0] for line in step.lines] == [
         "allow group data-scientists to manage data-science-family"
     ]
+
+
+def test_a_compartment_that_hides_its_tags_hides_no_others(world: World) -> None:
+    tag = item(tag_namespace_id="n", tag_definition_name="CostCenter", is_required=True)
+    world.by_name["assemble_effective_tag_set"] = lambda home: [tag] if home == JOBS else refusal()
+    needed, found, steps = look(world, LOG_OCID="")
+    assert [step.problem.partition(":")[0] for step in steps if step.problem] == ["Operations.CostCenter"]
+    assert "? required tags: cannot look: no" in difference(needed, found, steps).splitlines()
 
 
 def test_required_tags_that_are_not_seen_are_told_and_stop_nothing(world: World) -> None:
