@@ -26,6 +26,7 @@ from pathlib import Path, PurePosixPath
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.project.files import EXECUTABLE, PLAIN, File, Files, is_inside, is_rubbish, put, read_file, read_folder
 from oci_cluster.system.console import Say
+from oci_cluster.system.envs.installer import running
 from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable
@@ -336,12 +337,9 @@ def _must(words: Sequence[str], url: str) -> None:
     environ = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
     environ |= {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "GIT_LFS_SKIP_SMUDGE": "1"}
     pipe = subprocess.PIPE
-    with subprocess.Popen(["git", *words], env=environ, stdout=pipe, stderr=pipe, text=True) as git:  # noqa: S603, S607
-        try:
-            _, told = git.communicate()
-        except BaseException:  # a signal that git has not got
-            git.terminate()
-            raise
+    # A signal to this process alone has not reached git.
+    with running(["git", *words], end=subprocess.Popen.terminate, env=environ, stdout=pipe, stderr=pipe) as git:
+        _, told = git.communicate()
     if git.returncode == -signal.SIGINT:  # a terminal tells git, too: that may be earlier
         signal.raise_signal(signal.SIGTERM)
     if git.returncode:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import zipfile
 from collections.abc import Callable
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 from unit.project.user_project import UserProject, git, write
+from unit.stub_program import InterruptedStart
 
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.project import wheel
 from oci_cluster.project.wheel import open_folder, open_source, pack, read_checkout, read_wheel
+from oci_cluster.system.envs import installer
 
 LIB = "common/lib.sh"
 DATA = "oci_cluster-0.1.0.data/data/share/oci-cluster"
@@ -243,3 +246,14 @@ def test_bits_of_a_wheel_are_those_of_files(project: UserProject) -> None:
     assert all(stat.S_ISREG(mode) for mode in modes.values())
     assert modes[f"{DATA}/scripts/launch.sh"] & stat.S_IXUSR
     assert not modes[f"{DATA}/common/lib.sh"] & stat.S_IXUSR
+
+
+def test_git_ends_that_is_just_being_started(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would wait for a server, as an orphan; see also new-project.bats."""
+    write(project.place / "git", "#!/bin/sh\nexec sleep 300\n", 0o755)
+    monkeypatch.setenv("PATH", f"{project.place}:{os.environ['PATH']}")
+    monkeypatch.setattr(installer.subprocess, "Popen", InterruptedStart)
+    with pytest.raises(KeyboardInterrupt):
+        open_source("https://h.invalid/x", "main", project.place)
+    (process,) = InterruptedStart.started
+    assert process.wait(60) == -signal.SIGTERM
