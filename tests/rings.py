@@ -26,8 +26,6 @@ CORE = (
     "clusters/test_local_losses.py::test_signal_to_a_running_launch_stops_the_cluster",
     "clusters/test_lost_launcher.py",
     "clusters/test_oci.py::test_cluster_is_found_and_ended_by_its_tags_alone",
-    "clusters/test_oci.py::test_ctrl_c_ends_the_cluster_in_order",
-    "clusters/test_oci.py::test_dry_run_is_what_is_sent[runs]",
     "clusters/test_oci.py::test_exit_code_comes_through_and_logs_and_outputs_stay[runs]",
     "clusters/test_pytorch.py::test_example_trains_alike_on_one_process_and_on_three_nodes",
 )

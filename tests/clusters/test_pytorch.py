@@ -70,11 +70,11 @@ def name_of(launch: Launch) -> str:
 @pytest.mark.timeout(1000)  # torch's CUDA build is of gigabytes
 def test_example_trains_alike_on_one_process_and_on_three_nodes(project: Project, torch_python: Path) -> None:
     """What a newcomer sees first: real learning on every node; and the number of nodes does not change the result."""
-    launch = project.launch("pytorch", "2", "--", "--epochs", "4")
+    launch = project.launch("pytorch", "2", "--", "--epochs", "2")
     assert launch.wait(800) == 0  # the first test here may have to make the environment
     assert "[W" not in launch.out, "warnings of torch after a success"
-    epochs = re.findall(r"MAIN +\| epoch +(\d) of 4 .* world size 3\n", launch.out)
-    assert epochs == ["1", "2", "3", "4"]
+    epochs = re.findall(r"MAIN +\| epoch +(\d) of 2 .* world size 3\n", launch.out)
+    assert epochs == ["1", "2"]
     assert re.search(r"rendezvous 127\.0\.0\.\d+:29400; nodes 3; world_size 3", launch.err)
     on_three = json.loads((launch.directory / "outputs" / "result.json").read_text())
 
@@ -84,15 +84,15 @@ def test_example_trains_alike_on_one_process_and_on_three_nodes(project: Project
         subprocess.run(command, cwd=project.code, env=environ, check=True, timeout=120)
         return dict(json.loads((project.temporary / "result.json").read_text()))
 
-    alone(2)
-    on_one = alone(4)  # from the checkpoint of the second epoch
+    alone(1)
+    on_one = alone(2)  # from the checkpoint of the first epoch
     assert on_one == {
-        "epoch": 4,
+        "epoch": 2,
         "loss": pytest.approx(on_three["loss"], abs=0.001),
         "accuracy": pytest.approx(on_three["accuracy"], abs=0.005),
         "world_size": 1,
     }
-    assert on_one["accuracy"] > 0.9
+    assert on_one["accuracy"] > 0.7  # of ten digits
     launch.assert_nothing_left()
 
 
