@@ -12,6 +12,7 @@ import pytest
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import outputs_file
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import StorageError
 from oci_cluster.node import outputs
 from oci_cluster.node.outputs import bring_outputs_back, list_name, publish_list, upload_outputs
@@ -51,8 +52,7 @@ class Lives:
             self._manifests[source],
             timeout_s=timeout_s,
             listed="MAIN",
-            clock=self._clock,
-            sleep=self._clock.sleep,
+            waiting=Waiting(self._clock, self._clock.sleep),
         )
 
     def bring_back(self, *, cluster_dir: Any = None, timeout_s: float = 0.0) -> dict[str, str]:
@@ -63,8 +63,7 @@ class Lives:
             self.second,
             self._manifests[self.second],
             timeout_s=timeout_s,
-            clock=self._clock,
-            sleep=self._clock.sleep,
+            waiting=Waiting(self._clock, self._clock.sleep),
         )
         return {
             path.relative_to(self.second).as_posix(): path.read_text()

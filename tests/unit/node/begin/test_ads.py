@@ -13,6 +13,7 @@ from unit.fake_cluster import make_project
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StorageError
 from oci_cluster.node import start
 from oci_cluster.node.begin.ads import with_own_names, with_own_rank
@@ -252,7 +253,7 @@ def test_storage_is_asked_until_it_answers(root: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ClusterDir, "create", flaky)
     waited: list[float] = []
-    own = with_own_rank(with_own_names(of_ads(root)), clock=lambda: 0.0, sleep=waited.append)
+    own = with_own_rank(with_own_names(of_ads(root)), Waiting(lambda: 0.0, waited.append))
     assert (own["NODE_RANK"], len(waited)) == ("0", 2)
 
 
