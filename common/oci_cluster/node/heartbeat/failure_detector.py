@@ -78,12 +78,8 @@ class Restart:
 class NodesWatch:
     """The other nodes as main sees them: present, joined or failed."""
 
-    def __init__(
-        self, settings: NodeSettings, *, wall_clock: Callable[[], float], unusable: Mapping[str, str] | None = None
-    ) -> None:
-        self._settings = settings
-        self._wall_clock = wall_clock
-        self._unusable = {} if unusable is None else unusable
+    def __init__(self, settings: NodeSettings, unusable: Mapping[str, str], wall_clock: Callable[[], float]) -> None:
+        self._settings, self._unusable, self._wall_clock = settings, unusable, wall_clock
         self._expected = frozenset(settings.other_nodes)
         # Latest fingerprint of each heartbeat, and when it changed.
         self._alive: dict[str, tuple[str, float]] = {}
