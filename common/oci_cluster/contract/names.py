@@ -103,8 +103,6 @@ config_file = _file_of("config")
 heartbeat_file = _file_of("heartbeat")
 # Of a node that does not know its life yet.
 arrival_file = _file_of("arrival")
-# The list of its outputs in the cluster dir.
-outputs_file = _file_of("outputs")
 # How it has ended.
 exit_file = _file_of("exit")
 

@@ -1,9 +1,9 @@
 """Outputs in ``OUTPUT_DIR``, copied to a cluster dir on another machine, and back.
 
 Before the entry point of a later life begins, it is brought back: the entry point resumes from the checkpoint in it.
-Whoever can write to the work dir can write outputs. So a node tells in a signed file which list of its outputs is its
-own; the list has the size and the SHA-256 of each. What is not so is left out: before an upload, the list has both what
-is there and what comes, because a node may be killed in between.
+Whoever can write to the work dir can write outputs. So a node seals a list of its own, with the size and the SHA-256 of
+each. What is not so is left out: before an upload, the list has both what is there and what comes, because a node may
+be killed in between.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import secrets
 import shutil
 import sys
@@ -21,7 +20,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.names import outputs_file
+from oci_cluster.contract.files.node_logs import sealed, unsealed
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
 from oci_cluster.contract.storage.retry import Waiting, poll_delays
 from oci_cluster.errors import StorageError
@@ -48,7 +47,6 @@ _END_S = 1.0
 MAX_LIST_BYTES = 256 << 20
 # The piece of a large file that one request reads: few requests, and little memory.
 _PIECE_BYTES = 16 << 20
-_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 _WAITING = Waiting()
 
@@ -206,9 +204,9 @@ def _read(path: Path) -> dict[str, Any]:
 # --- Outputs of an earlier life ---------------------------------------------------------------------------------------
 
 
-def list_name(node: str, sha256: str) -> str:
-    """Return the name of the list of *node*'s outputs with this *sha256*."""
-    return f"{node}_outputs-{sha256[:32]}.list"
+def list_name(node: str) -> str:
+    """Return the name of the list of *node*'s outputs."""
+    return f"{node}_outputs.list"
 
 
 def state_of(path: Path) -> State | None:
@@ -266,26 +264,16 @@ class OutputsList:
 
 def publish_list(cluster_dir: ClusterDir, node: str, states: States) -> None:
     """Tell what *node*'s outputs may be from now on."""
-    before = cluster_dir.read(outputs_file(node), any_life=True) or {}
-    body = json.dumps(states).encode()
-    sha256 = hashlib.sha256(body).hexdigest()
-    cluster_dir.write_bytes(list_name(node, sha256), body)
-    cluster_dir.publish(outputs_file(node), size=len(body), sha256=sha256)
-    if _SHA256.fullmatch(str(before.get("sha256"))) and before["sha256"] != sha256:
-        cluster_dir.remove(list_name(node, before["sha256"]))
+    name = list_name(node)
+    cluster_dir.write_bytes(name, sealed(cluster_dir, name, json.dumps(states).encode()))
 
 
-def read_list(cluster_dir: ClusterDir, node: str) -> States | None:
-    """Return what *node*'s outputs may be; None without a list to believe."""
-    told = cluster_dir.read(outputs_file(node), any_life=True) or {}
-    size, sha256 = told.get("size"), str(told.get("sha256"))
-    if type(size) is not int or not 0 <= size <= MAX_LIST_BYTES or not _SHA256.fullmatch(sha256):
-        return None
-    body = b"".join(_pieces(cluster_dir, list_name(node, sha256), size))
-    if hashlib.sha256(body).hexdigest() != sha256:
-        return None
+def read_list(cluster_dir: ClusterDir, node: str) -> States:
+    """Return what *node*'s outputs may be; nothing without a list to believe."""
+    name = list_name(node)
+    text = unsealed(cluster_dir, name, b"".join(_pieces(cluster_dir, name, MAX_LIST_BYTES)))
     # Whole, and this node's own: what is in it, a node has written.
-    return {name: [(size, sha256) for size, sha256 in states] for name, states in json.loads(body).items()}
+    return {name: [(size, sha256) for size, sha256 in states] for name, states in json.loads(text or b"{}").items()}
 
 
 def _pieces(cluster_dir: ClusterDir, name: str, size: int) -> Iterator[bytes]:
@@ -311,7 +299,7 @@ def bring_outputs_back(
     *timeout_s*.
     """
     deadline = waiting.clock() + timeout_s
-    states = repeated(lambda: read_list(cluster_dir, node) or {}, deadline, waiting)
+    states = repeated(lambda: read_list(cluster_dir, node), deadline, waiting)
     target.mkdir(parents=True, exist_ok=True)
     wanted = {name: found for name, found in states.items() if _is_inside(name) and not (target / name).exists()}
     _check_room(target, wanted)

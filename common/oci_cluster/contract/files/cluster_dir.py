@@ -91,7 +91,13 @@ class ClusterDir:
         self.launch_id = launch_id
         #: True if the files are in the memory of main: a node that cannot reach them cannot reach main.
         self.is_at_main = is_at_main(url)
-        self._fs, self._path = self._open_main(held) if self.is_at_main else _open(url, patience_s)
+        if self.is_at_main:
+            from oci_cluster.contract.storage.coordinator import PURPOSE, MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
+
+            place, _, self._path = url.removeprefix("main://").partition("/")
+            self._fs: Any = MainFiles(held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask)
+        else:
+            self._fs, self._path = _open(url, patience_s)
         self._fs = files or self._fs
         self._is_connection_lost = False
         #: True if storage tells of a file its size and a time in whole seconds, and no more.
@@ -126,39 +132,27 @@ class ClusterDir:
         """The cluster dir as a directory of this machine, if it is one."""
         return Path(self._path) if isinstance(self._fs, LocalFiles) else None
 
-    def _open_main(self, held: Ask | None) -> tuple[Any, str]:
-        from oci_cluster.contract.storage.coordinator import PURPOSE, MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
-
-        place, _, path = self.url.removeprefix("main://").partition("/")
-        try:
-            ask = held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask
-        except ValueError as error:
-            raise SettingsError(f"WORK_DIR {error}") from error
-        return MainFiles(ask), path
-
     def create(self) -> None:
         """Make the cluster dir where storage has directories; keep one that is there."""
         self._write("", lambda path: self._fs.makedirs(path, exist_ok=True))
 
     def publish(self, name: str, **fields: Any) -> int:
         """Write *fields* to the file *name*, atomically and signed; return its counter."""
-        body, counter = self._signer.sign(name, {**self._common(), **fields})
+        body, counter = self.signed(name, **fields)
         self._write(name, lambda path: self._fs.pipe_file(path, body))
         return counter
 
-    def signed(self, name: str, **fields: Any) -> bytes:
-        """Return the line that :meth:`publish` would write, to send it another way."""
-        return self._signer.sign(name, {**self._common(), **fields})[0]
-
-    def _common(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
+    def signed(self, name: str, **fields: Any) -> tuple[bytes, int]:
+        """Return the line that :meth:`publish` would write, and its counter, to send it another way."""
+        common = {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
+        return self._signer.sign(name, {**common, **fields})
 
     def publish_once(self, name: str, **fields: Any) -> None:
         """Publish a file that is not there yet; of several writers, one succeeds.
 
         A StorageError says that it is there, or that storage did not answer; :meth:`read` then tells which.
         """
-        body, _ = self._signer.sign(name, {**self._common(), **fields})
+        body, _ = self.signed(name, **fields)
         self._write(name, lambda path: self._fs.pipe_file(path, body, mode="create"))
 
     def read(self, name: str, *, any_life: bool = False) -> dict[str, Any] | None:

@@ -30,8 +30,14 @@ _PART = re.compile(r"(?P<start>(?P<node>MAIN|(WORKER|PS)_[1-9][0-9]{0,5})\.[0-9]
 
 
 def sealed(cluster_dir: ClusterDir, name: str, text: bytes) -> bytes:
-    """Return the content of the part *name* that holds *text*."""
+    """Return the content of the file *name* that holds *text*."""
     return text + _seal(_signing(cluster_dir, name, text))
+
+
+def unsealed(cluster_dir: ClusterDir, name: str, body: bytes) -> bytes | None:
+    """Return the text in the *body* of the file *name*, if this launch has sealed it."""
+    text = body[:-SEAL_BYTES]
+    return text if hmac.compare_digest(body, sealed(cluster_dir, name, text)) else None
 
 
 def _signing(cluster_dir: ClusterDir, name: str, text: bytes = b"") -> hmac.HMAC:
