@@ -81,11 +81,7 @@ class MainMemory:
         self._lock = threading.Lock()
 
     def ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """Do what a *request* wants, and return the answer; see :data:`~oci_cluster.contract.storage.coordinator.Ask`.
-
-        Where there is no room, it raises RequestFailedError; where there is no such request, ValueError, TypeError,
-        KeyError.
-        """
+        """Do what a *request* wants, see ``Ask``; of an unknown one, raise ValueError, TypeError or KeyError."""
         what, name = request.get("do"), str(request.get("name", ""))
         with self._lock:
             if what in {"read", "describe", "remove"} and name not in self._files:

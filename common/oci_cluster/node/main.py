@@ -247,7 +247,8 @@ class Main(Role):
         # Nobody knows which node gets TERM first: the others soon tell, or this node gets it, too.
         loop = self._loop
         until = loop.clock() + _MIN_PATIENCE_S
-        while not (found := self._nodes.interrupted_since(loop.clock() - _MAX_PATIENCE_S)):
+        interrupted = self._nodes.interrupted
+        while not (found := [node for node, at in interrupted.items() if at >= loop.clock() - _MAX_PATIENCE_S]):
             if (left_s := until - loop.clock()) <= 0:
                 return ""
             loop.raise_if_ended()

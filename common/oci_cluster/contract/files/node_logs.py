@@ -50,10 +50,7 @@ def _seal(signing: hmac.HMAC) -> bytes:
 
 
 class NodeLogs:
-    """Copies the nodes' logs from the cluster dir to a directory of this machine.
-
-    As ``<node>.log``, with ``<node>.times`` beside it.
-    """
+    """Copies the nodes' logs from the cluster dir to this machine, each with its times."""
 
     def __init__(self, cluster_dir: ClusterDir, directory: Path, say: Say) -> None:
         self._cluster_dir = cluster_dir

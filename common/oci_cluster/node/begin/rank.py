@@ -46,8 +46,7 @@ def with_own_rank(environ: Mapping[str, str], waiting: Waiting = _WAITING) -> Ma
 def claim_rank(settings: NodeSettings, ranks: Sequence[int], holder: str, *, taken: str, waiting: Waiting) -> int:
     """Return the first free one of *ranks*, which is *holder*'s from now on.
 
-    Where all are taken, the error says *taken*. A launch that is over, and ``TIMEOUT`` without an answer, are errors,
-    too.
+    Where all are taken, the error says *taken*.
     """
     cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
     arrival = Arrival(cluster_dir, f"{settings.mode}-{holder}")
@@ -55,23 +54,18 @@ def claim_rank(settings: NodeSettings, ranks: Sequence[int], holder: str, *, tak
     for delay in poll_delays(settings.poll_ceiling_s):
         try:
             cluster_dir.create()
-            if settings.interruptible and not cluster_dir.life and not _enter_life(cluster_dir, arrival):
-                if waiting.clock() >= give_up_at:
-                    raise TimedOutError(
-                        f"no main has begun a life within {settings.timeout_s:g} s (TIMEOUT) in {cluster_dir.url}"
-                    )
-                waiting.sleep(delay)
-                continue
-            rank = _claim(cluster_dir, settings, ranks, holder)
+            if not settings.interruptible or cluster_dir.life or _enter_life(cluster_dir, arrival):
+                if (rank := _claim(cluster_dir, settings, ranks, holder)) is None:
+                    raise SettingsError(f"{taken} ({cluster_dir.url})")
+                return rank
+            if waiting.clock() >= give_up_at:
+                limit = f"{settings.timeout_s:g} s (TIMEOUT)"
+                raise TimedOutError(f"no main has begun a life within {limit} in {cluster_dir.url}")
         except StorageError as error:
             if waiting.clock() >= give_up_at:
                 raise
             log.warning("no rank yet: %s; trying again", error)
-            waiting.sleep(delay)
-            continue
-        if rank is None:
-            raise SettingsError(f"{taken} ({cluster_dir.url})")
-        return rank
+        waiting.sleep(delay)
     raise AssertionError  # poll_delays never ends
 
 

@@ -64,7 +64,7 @@ NO_ANSWER: Final = NoAnswer()
 class StorageHealth:
     """Times without answers of storage, logged once, and rarely if they repeat."""
 
-    def __init__(self, clock: Callable[[], float], *, is_main: bool = False) -> None:
+    def __init__(self, clock: Callable[[], float], *, is_main: bool) -> None:
         """Begin with storage that answers; one that *is_main* may have yet to come."""
         self._clock = clock
         self._who = "main" if is_main else "storage"
@@ -107,9 +107,12 @@ class StorageHealth:
 class Schedule:
     """The moment when something is due: at an interval, sooner after a failed request."""
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, *, first_s: float | None = None) -> None:
+        """Begin with the interval; or with *first_s*, and more and more."""
         self._interval_s = interval_s
         self._delays: Iterator[float] = itertools.repeat(interval_s)
+        if first_s is not None:
+            self._delays = poll_delays(interval_s, first_s=first_s)
         self._answered = True
         #: When it is due.
         self.at = 0.0
@@ -197,9 +200,7 @@ class NodeLoop:
         # Main, whose list shows what fails, too, looks more often than a worker, which looks for the end alone.
         rest_s = ceiling_s if settings.is_main else max(ceiling_s, min(_FEWER * ceiling_s, _LOOK_AT_REST_S))
         #: When the ``stop`` file is looked for.
-        self.looks = Schedule(rest_s)
-        self.looks.often(self.started_at, first_s=self._young_s)
-        self.looks.at = self.started_at
+        self.looks = Schedule(rest_s, first_s=self._young_s)
         # Until when storage wants to be left alone, and how many requests it has not answered.
         self._silent_until = self.started_at
         self._unanswered = 0
@@ -244,7 +245,7 @@ class NodeLoop:
     def wait_for(self, what: str, poll: Callable[[], T | None], missing: Callable[[], Sequence[str]] = tuple) -> T:
         """Return what *poll* finds within ``TIMEOUT``; other *missing* nodes make it ask often.
 
-        Raises what :meth:`obey` does; TimedOutError, or StorageError, if it does not come in time.
+        Raises what :meth:`raise_if_ended` does; TimedOutError, or StorageError, if it does not come in time.
         """
         # A work dir that is polled often costs little to poll: workers there have main's address 0.15 s sooner.
         delays, before = poll_delays(self._settings.poll_ceiling_s, first_s=self._young_s), missing()
@@ -332,13 +333,7 @@ class NodeLoop:
     # --- Obedience -----------------------------------------------------------------------------------------
 
     def raise_if_ended(self) -> None:
-        """Raise what ends this node now.
-
-        Raises:
-            StoppedError: a signal, the ``stop`` file, the TTL of a kept cluster.
-            LifeInterruptedError: TERM, where that ends this life alone.
-            TimedOutError: the TTL, before the entry point has ended.
-        """
+        """Raise what ends this node now: a signal, the ``stop`` file or the TTL."""
         if (number := self._signals.received) is not None:
             self._end_by(number)
         if self.clock() >= self.looks.at:

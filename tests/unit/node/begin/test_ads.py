@@ -258,17 +258,17 @@ def test_storage_is_asked_until_it_answers(root: Path, monkeypatch: pytest.Monke
 
 
 def test_the_agent_gets_ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[NodeSettings] = []
+    seen: list[str] = []
     monkeypatch.setenv("OCIFS_IAM_TYPE", "")
 
-    def stop(settings: NodeSettings) -> None:
-        seen.append(settings)
+    def stop(node: str, **_: object) -> None:
+        seen.append(node)
         raise SettingsError("enough")
 
-    monkeypatch.setattr(start, "_open_cluster_dir", stop)
+    monkeypatch.setattr(start, "LogPump", stop)
     with pytest.raises(SettingsError, match="enough"):
         start.run_agent(of_ads(root, OCI_IAM_TYPE="api_key"))
-    assert seen[0].rank == 0
+    assert seen == ["MAIN"]
     assert os.environ["OCIFS_IAM_TYPE"] == "api_key"
     # A launch of ours decides: nothing is claimed, and what it has not given is missing.
     with pytest.raises(SettingsError, match="LAUNCH_ID is not set"):
