@@ -210,7 +210,7 @@ class Coordinator:
 
         Those of the *expected* ones that have never been here may not have found main yet, where that has just begun.
         """
-        while not is_interruption and self._clock() < self._began_at + FOUND_S:
+        while self._listeners and not is_interruption and self._clock() < self._began_at + FOUND_S:
             if len(set(expected) - self._seen - set(lost)) <= self._nameless:
                 break
             wait(0.05)
