@@ -81,7 +81,7 @@ class MainMemory:
         self._lock = threading.Lock()
 
     def ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """Do what a *request* wants, see ``Ask``; of an unknown one, raise ValueError, TypeError or KeyError."""
+        """Do what a *request* wants, see ``Ask``. An unknown one raises ValueError, TypeError or KeyError."""
         what, name = request.get("do"), str(request.get("name", ""))
         with self._lock:
             if what in {"read", "describe", "remove"} and name not in self._files:
@@ -128,7 +128,7 @@ class MainMemory:
 
 
 class _Connection(Channel):
-    """The connection of another node, or of somebody who has not proved to be one yet."""
+    """The connection of another node, or of who has not proved to be one."""
 
     def __init__(self, connected: socket.socket, clock: Callable[[], float]) -> None:
         super().__init__(connected, clock)
@@ -256,11 +256,11 @@ class Coordinator:
                 self._end_oldest()
 
     def _end_oldest(self) -> None:
-        with contextlib.suppress(StopIteration):
-            self._end(next(iter(tuple(self._unproved))))
+        for connection in tuple(self._unproved)[:1]:
+            self._end(connection)
 
     def _serve(self, connection: _Connection) -> None:
-        """Answer on *connection* until it ends, or says what no node of this launch does."""
+        """Answer on *connection* until it ends, or proves to be no node's."""
         try:
             until: float | None = self._clock() + self._prove_s
             challenge = os.urandom(CHALLENGE_BYTES)

@@ -143,7 +143,7 @@ class ClusterDir:
         return counter
 
     def signed(self, name: str, **fields: Any) -> tuple[bytes, int]:
-        """Return the line that :meth:`publish` would write, and its counter, to send it another way."""
+        """Return the line that :meth:`publish` writes, and its counter."""
         common = {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
         return self._signer.sign(name, {**common, **fields})
 

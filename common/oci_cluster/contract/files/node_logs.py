@@ -35,7 +35,7 @@ def sealed(cluster_dir: ClusterDir, name: str, text: bytes) -> bytes:
 
 
 def unsealed(cluster_dir: ClusterDir, name: str, body: bytes) -> bytes | None:
-    """Return the text in the *body* of the file *name*, if this launch has sealed it."""
+    """Return the text in *body*, if this launch has sealed it as *name*."""
     text = body[:-SEAL_BYTES]
     return text if hmac.compare_digest(body, sealed(cluster_dir, name, text)) else None
 
@@ -50,7 +50,7 @@ def _seal(signing: hmac.HMAC) -> bytes:
 
 
 class NodeLogs:
-    """Copies the nodes' logs from the cluster dir to this machine, each with its times."""
+    """Copies the nodes' logs, each with its times, from the cluster dir."""
 
     def __init__(self, cluster_dir: ClusterDir, directory: Path, say: Say) -> None:
         self._cluster_dir = cluster_dir

@@ -122,7 +122,7 @@ class Channel:
         self.socket.sendall(data)
 
     def receive(self, count: int, until: float | None) -> bytes:
-        """Return the next *count* bytes, which have to be here *until* then; EOFError at the end."""
+        """Return the next *count* bytes, which have to be here *until* then. EOFError: it has ended."""
         data = bytearray()
         while len(data) < count:
             # All of it has its time, and not each part: who sends a byte now and then holds up nobody.
