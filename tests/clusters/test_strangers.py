@@ -345,7 +345,7 @@ KINDS = ("pipe", "folder", "unreadable", "giant", "socket", "endless")
 FILES = (
     *("stop", "launched.json", "MAIN_config.json", "WORKER_1_config.json", "MAIN_heartbeat.json"),
     *("WORKER_1_heartbeat.json", "MAIN_exit.json", "WORKER_1_exit.json", "MAIN_ready.json", "MAIN_life.json"),
-    *("MAIN_scale_request.json", "MAIN_outputs.json"),
+    *("MAIN_scale_request.json", "MAIN_outputs.list"),
 )
 
 

@@ -190,7 +190,7 @@ class Maker:
 
     def told(self, name: str, launch_id: str) -> str:
         """Return what a launcher would have told of an end; without a key anybody signs with the launch id."""
-        body = ClusterDir("memory://none", launch_id, "").signed("stop", reason=ESCAPES, exit_code=7, node=name)
+        body = ClusterDir("memory://none", launch_id, "").signed("stop", reason=ESCAPES, exit_code=7, node=name)[0]
         return body.decode()
 
     def pod(self) -> None:

@@ -40,13 +40,10 @@ def link_node_dir(path: Path) -> Path:
     try:
         link.symlink_to(path)
     except OSError:  # somebody else's has that name, or there is no such place
-        return link if _is_own_link(link, path) else path
+        # This user's leads there already; others' may change.
+        is_own = link.is_symlink() and link.lstat().st_uid == os.geteuid() and link.readlink() == path
+        return link if is_own else path
     return link
-
-
-def _is_own_link(link: Path, path: Path) -> bool:
-    """Return whether *link* leads to *path* and is this user's: others' may change."""
-    return link.is_symlink() and link.lstat().st_uid == os.geteuid() and link.readlink() == path
 
 
 def remove_node_dir(path: Path) -> None:
@@ -103,8 +100,6 @@ config_file = _file_of("config")
 heartbeat_file = _file_of("heartbeat")
 # Of a node that does not know its life yet.
 arrival_file = _file_of("arrival")
-# The list of its outputs in the cluster dir.
-outputs_file = _file_of("outputs")
 # How it has ended.
 exit_file = _file_of("exit")
 

@@ -28,7 +28,6 @@ from oci_cluster.node.heartbeat.failure_detector import Restart
 from oci_cluster.node.heartbeat.node_loop import INTERRUPTED, NoAnswer, NodeLoop
 from oci_cluster.node.logs.pump import LogPump
 from oci_cluster.node.script import Script
-from oci_cluster.node.watchdog import REMOTE_S
 from oci_cluster.system.process import Children
 from oci_cluster.system.redaction import redact
 
@@ -44,15 +43,6 @@ log = logging.getLogger("agent")
 # How long a node that must end tries to leave its last word in a folder, which takes it at once or not: a disk that is
 # full, or what somebody has put there. Whoever has told it to end waits for its grace and ten seconds.
 _LAST_WORD_S = 5.0
-
-_NO_KEY = (
-    "LAUNCH_KEY is not set: whoever can write to the WORK_DIR can command this node;"
-    " give all nodes of the launch the same random one"
-)
-_OTHER_VERSION = (
-    "the nodes run version %s of the templates, the launcher is %s; if something goes wrong, build the image again: "
-    "make build push"
-)
 
 
 class Agent:
@@ -118,9 +108,17 @@ class Agent:
             self._coordinator.listen(addresses, settings.work_dir, nodes=len(settings.other_nodes))
         log.info("node=%s address=%s launch=%s pid=%d", settings.node, address, settings.launch_id, os.getpid())
         if not settings.launch_key:
-            log.warning(_NO_KEY)
+            log.warning(
+                "LAUNCH_KEY is not set: whoever can write to the WORK_DIR can command this node;"
+                " give all nodes of the launch the same random one"
+            )
         if settings.is_main and settings.launcher_version not in {"", __version__}:
-            log.warning(_OTHER_VERSION, __version__, settings.launcher_version)
+            log.warning(
+                "the nodes run version %s of the templates, the launcher is %s; if something goes wrong, build the"
+                " image again: make build push",
+                __version__,
+                settings.launcher_version,
+            )
         self._provide_code()
         if settings.vault_secrets:
             from oci_cluster.node.vault import Vault  # noqa: PLC0415 - where somebody wants secrets
@@ -203,18 +201,19 @@ class Agent:
 
     def _wait_for_another(self, what: str, request: Callable[[], T]) -> T:
         """Return what *request* gets of a service other than the work dir; ask until ``TIMEOUT``."""
-        told: list[str] = []
+        is_told = False
 
         def poll() -> T | None:
+            nonlocal is_told
             try:
                 return request()
             except StorageError as error:
                 if self._loop.left_s <= 0:
                     raise ClusterError(str(error), exit_code=ExitCode.UNAVAILABLE) from error
                 self._loop.leave_alone(error)
-                if not told:
-                    told.append(redact(str(error)))
-                    log.warning("%s; trying again", told[0])
+                if not is_told:
+                    log.warning("%s; trying again", redact(str(error)))
+                is_told = True
                 return None
 
         return self._loop.wait_for(what, poll)
@@ -225,15 +224,7 @@ class Agent:
             return None
         from oci_cluster.node.outputs import Uploads  # noqa: PLC0415 - where outputs are uploaded
 
-        return Uploads(
-            self._environ,
-            self._script.output_dir,
-            self._node_dir / "uploaded.json",
-            interval_s=self._settings.output_interval_s,
-            patience_s=self._settings.grace_period_s + REMOTE_S,
-            children=children,
-            loop=self._loop,
-        )
+        return Uploads(self._settings, self._environ, self._script, children, self._loop)
 
     def _attempt(self, own: Mapping[str, Any]) -> Outcome | Restart:
         self._script.start(own["address"], self._role.join(own))
@@ -243,14 +234,14 @@ class Agent:
         return self._supervise()
 
     def _supervise(self) -> Outcome | Restart:
-        self._loop.look_often()
+        self._loop.looks.often(self._loop.clock())
         while True:
             self._loop.raise_if_ended()
             if (code := self._script.newly_ended()) is not None:
                 if (outcome := self._role.ended(code)) is not None:
                     return outcome
                 # The cluster's end is near: poll as often as at its beginning.
-                self._loop.look_often(first_s=0.05)
+                self._loop.looks.often(self._loop.clock(), first_s=0.05)
             self._loop.run_due()
             if (ending := self._role.poll()) is not None:
                 return ending

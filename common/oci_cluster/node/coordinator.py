@@ -1,18 +1,16 @@
 """Main's side of ``WORK_DIR=main://``: the files in its memory, and their server.
 
-One thread with one selector: a connection costs a socket and some hundred bytes. What reads a connection never takes
-more than the frame that is due, and never waits for it. ``contract/storage/coordinator.py`` has what is said.
+Each connection has a thread, which reads one request after the other, never more than the frame that is due, and for a
+limited time. ``contract/storage/coordinator.py`` has what is said.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import logging
 import os
 import re
-import selectors
 import signal
 import socket
 import threading
@@ -33,6 +31,7 @@ from oci_cluster.contract.storage.coordinator import (
     MAX_FIRST,
     MAX_HEADER,
     PURPOSE,
+    Channel,
     Seals,
     Unproved,
     check_name,
@@ -57,10 +56,8 @@ MOST_UNPROVED = 256
 MOST_PROVED = 4096
 # Files that a process has open besides.
 _OTHER_FILES = 256
-# At once; the others have their turn before the next.
-_ACCEPTED_AT_ONCE = 64
-# How often connections are ended that are late.
-_LATE_S = 0.5
+# Between two looks whether it is over; and until the next try where the system allows no connection more.
+_LOOK_S, _PAUSE_S = 0.5, 0.05
 # How long the others may take to leave beside GRACE_PERIOD: a look at `stop`, and what a node does at its end.
 LEAVE_S = 5.0
 
@@ -84,11 +81,7 @@ class MainMemory:
         self._lock = threading.Lock()
 
     def ask(self, request: dict[str, Any], body: bytes = b"") -> tuple[dict[str, Any], bytes]:
-        """Do what a *request* wants, and return the answer; see :data:`~oci_cluster.contract.storage.coordinator.Ask`.
-
-        Where there is no room, it raises RequestFailedError; where there is no such request, ValueError, TypeError,
-        KeyError.
-        """
+        """Do what a *request* wants, see ``Ask``. An unknown one raises ValueError, TypeError or KeyError."""
         what, name = request.get("do"), str(request.get("name", ""))
         with self._lock:
             if what in {"read", "describe", "remove"} and name not in self._files:
@@ -134,23 +127,22 @@ class MainMemory:
             return self._files.get(name, (b"", 0))[1]
 
 
-class _Connection:
-    def __init__(self, connected: socket.socket, challenge: bytes, until: float) -> None:
-        self.socket = connected
-        self.until: float | None = until
-        self.challenge = challenge
-        self.asking: Seals | None = None
-        self.answering: Seals | None = None
+class _Connection(Channel):
+    """The connection of another node, or of who has not proved to be one."""
+
+    def __init__(self, connected: socket.socket, clock: Callable[[], float]) -> None:
+        super().__init__(connected, clock)
+        # The system ends it when the other machine is gone.
+        connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
+            if hasattr(socket, option):  # Linux; elsewhere the system's own apply
+                connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
         self.is_proved = False
         self.heard_at = 0.0
         #: Its name, as far as the files tell that it writes.
         self.node = ""
         #: The versions of main's words that it has read.
         self.heard: dict[str, int] = {}
-        self.lengths = b""
-        self.got = bytearray()
-        self.wanted = CHALLENGE_BYTES
-        self.to_send = memoryview(GREETING + challenge)
 
 
 class Coordinator:
@@ -163,12 +155,10 @@ class Coordinator:
         self._key = derived_key(launch_key, launch_id, PURPOSE)
         self._clock = clock
         self._prove_s = prove_s
-        self._selector = selectors.DefaultSelector()
-        self._listeners: list[socket.socket] = []
-        self._thread: threading.Thread | None = None
-        self._waker, self._awaited = socket.socketpair()
+        self._listeners: dict[socket.socket, threading.Thread] = {}
         self._is_over = False
-        self._late_at = 0.0
+        # For what follows: each connection has a thread.
+        self._lock = threading.Lock()
         # In the order in which they have come; and those that have proved themselves.
         self._unproved: dict[_Connection, None] = {}
         self._proved: dict[_Connection, None] = {}
@@ -184,27 +174,18 @@ class Coordinator:
         _, port = parse_place(work_dir)
         _allow_files(nodes + MOST_UNPROVED + _OTHER_FILES)
         for address in addresses:
-            self._listen(address, port)
-        self._selector.register(self._awaited, selectors.EVENT_READ)
-        self._thread = threading.Thread(target=self._serve, daemon=True, name="exchange")
-        self._thread.start()
-
-    def _listen(self, address: str, port: int) -> None:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        listener = socket.socket(family, socket.SOCK_STREAM)
-        self._listeners.append(listener)
-        try:
-            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # a life before may have left connections
-            listener.bind((address, port))
-            listener.listen(1024)
-        except OSError as error:
-            listener.close()
-            raise StorageError(
-                f"main cannot listen on {address} port {port} for the other nodes: {error.strerror};"
-                " end what has that port, or set another one in WORK_DIR"
-            ) from error
-        listener.setblocking(False)
-        self._selector.register(listener, selectors.EVENT_READ, listener)
+            family = socket.AF_INET6 if ":" in address else socket.AF_INET
+            try:
+                listener = socket.create_server((address, port), family=family, backlog=1024)
+            except OSError as error:
+                raise StorageError(
+                    f"main cannot listen on {address} port {port} for the other nodes: {os.strerror(error.errno or 0)};"
+                    " end what has that port, or set another one in WORK_DIR"
+                ) from error
+            listener.settimeout(_LOOK_S)
+            thread = threading.Thread(target=self._accept, args=(listener,), daemon=True, name="exchange")
+            self._listeners[listener] = thread
+            thread.start()
 
     def remaining(self, lost: Collection[str] = (), *, is_interruption: bool = False) -> list[str]:
         """Return the nodes that are not *lost* and have yet to read main's end."""
@@ -229,7 +210,7 @@ class Coordinator:
 
         Those of the *expected* ones that have never been here may not have found main yet, where that has just begun.
         """
-        while not is_interruption and self._clock() < self._began_at + FOUND_S:
+        while self._listeners and not is_interruption and self._clock() < self._began_at + FOUND_S:
             if len(set(expected) - self._seen - set(lost)) <= self._nameless:
                 break
             wait(0.05)
@@ -242,144 +223,90 @@ class Coordinator:
         self.close()
 
     def close(self) -> None:
-        """End all connections, and the thread."""
+        """End all connections, whose threads end with them."""
         self._is_over = True
-        self._waker.send(b"x")
-        if self._thread is not None:
-            self._thread.join(FRAME_S)
+        for listener, thread in self._listeners.items():
+            with contextlib.suppress(OSError):  # on Linux it ends the wait
+                listener.shutdown(socket.SHUT_RDWR)
+            thread.join(FRAME_S)
+            listener.close()
         for connection in (*self._unproved, *self._proved):
-            connection.socket.close()
-        for each in (*self._listeners, self._waker, self._awaited):
-            each.close()
-        self._selector.close()
-
-    # --- The other thread ----------------------------------------------------------------------------------
-
-    def _serve(self) -> None:
-        # TERM and CHLD are for the agent, which waits for them.
-        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
-        try:
-            while not self._is_over:
-                # Late connections are looked for twice a second, and not with each request.
-                for key, events in self._selector.select(_LATE_S if self._unproved or self._proved else None):
-                    if isinstance(key.data, _Connection):
-                        self._attend(key.data, events)
-                    elif key.data is not None:
-                        self._accept(key.data)
-                self._end_late()
-        except Exception:  # main goes on, and the others lose it
-            log.exception("bug in the agent: the other nodes cannot reach main any more")
-
-    def _end_late(self) -> None:
-        now = self._clock()
-        if now < self._late_at:
-            return
-        self._late_at = now + _LATE_S
-        for connection in (*self._unproved, *self._proved):
-            if connection.until is not None and connection.until < now:
-                self._end(connection)
-
-    def _accept(self, listener: socket.socket) -> None:
-        for _ in range(_ACCEPTED_AT_ONCE):
-            try:
-                connected, _ = listener.accept()
-            except BlockingIOError:
-                return
-            except OSError as error:
-                if error.errno in {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}:
-                    # Else this thread would do nothing but try.
-                    self._end(next(iter(self._unproved))) if self._unproved else time.sleep(0.05)
-                return  # who has come is gone already
-            connected.setblocking(False)
-            _have_the_system_notice(connected)
-            connection = _Connection(connected, os.urandom(CHALLENGE_BYTES), self._clock() + self._prove_s)
-            self._selector.register(connected, selectors.EVENT_READ, connection)
-            self._unproved[connection] = None
-            if len(self._unproved) > MOST_UNPROVED:
-                self._end(next(iter(self._unproved)))
-            self._attend(connection, selectors.EVENT_WRITE)
-
-    def _attend(self, connection: _Connection, events: int) -> None:
-        try:
-            if events & selectors.EVENT_WRITE and connection.to_send:
-                self._send(connection)
-            elif events & selectors.EVENT_READ:
-                self._receive(connection)
-        except BlockingIOError:
-            return
-        except (OSError, Unproved, ValueError, RecursionError):
             self._end(connection)
 
-    def _send(self, connection: _Connection) -> None:
-        while connection.to_send:
-            try:
-                connection.to_send = connection.to_send[connection.socket.send(connection.to_send) :]
-            except BlockingIOError:
-                # The next request is not read before this one's answer has been taken.
-                if connection.is_proved:
-                    connection.until = connection.until or self._clock() + FRAME_S
-                self._selector.modify(connection.socket, selectors.EVENT_WRITE, connection)
-                return
-        if connection.is_proved:
-            connection.until = None
-        self._selector.modify(connection.socket, selectors.EVENT_READ, connection)
+    # --- The other threads ---------------------------------------------------------------------------------
 
-    def _receive(self, connection: _Connection) -> None:
-        new = connection.socket.recv(min(connection.wanted - len(connection.got), 64 << 10))
-        if not new:
-            raise ConnectionResetError
-        connection.got += new
-        if connection.is_proved:
-            connection.until = connection.until or self._clock() + FRAME_S
-        if len(connection.got) < connection.wanted:
+    def _accept(self, listener: socket.socket) -> None:
+        # TERM and CHLD are for the agent, which waits for them; threads that are started here have this mask, too.
+        signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+        while not self._is_over:
+            try:
+                connection = _Connection(listener.accept()[0], self._clock)
+            except TimeoutError:
+                continue
+            except OSError:  # no more files are allowed; or who has come is gone already
+                self._end_oldest()
+                time.sleep(_PAUSE_S)
+                continue
+            self._unproved[connection] = None
+            try:
+                threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+            except RuntimeError:  # no more threads are allowed
+                self._end(connection)
+            if len(self._unproved) > MOST_UNPROVED:
+                self._end_oldest()
+
+    def _end_oldest(self) -> None:
+        for connection in tuple(self._unproved)[:1]:
+            self._end(connection)
+
+    def _serve(self, connection: _Connection) -> None:
+        """Answer on *connection* until it ends, or proves to be no node's."""
+        try:
+            until: float | None = self._clock() + self._prove_s
+            challenge = os.urandom(CHALLENGE_BYTES)
+            connection.send(GREETING + challenge, self._clock() + self._prove_s)
+            challenges = challenge + connection.receive(CHALLENGE_BYTES, until)
+            asking, answering = (Seals(self._key, challenges, direction) for direction in (ASKING, ANSWERING))
+            limits = MAX_FIRST, 0
+            while True:
+                lengths = connection.receive(1, until)
+                until = until or self._clock() + FRAME_S
+                lengths += connection.receive(HEAD.size - 1, until)
+                request, body = asking.open(lengths, connection.receive(rest_bytes(lengths, *limits), until))
+                self._welcome(connection)
+                answer = answering.seal(*self._answer(connection, request, body))
+                connection.send(answer, self._clock() + FRAME_S)
+                until, limits = None, (MAX_HEADER, MAX_FILE)
+        except (EOFError, OSError, Unproved, ValueError, RecursionError):
             return
-        got, connection.got = bytes(connection.got), bytearray()
-        if connection.asking is None:
-            challenges = connection.challenge + got
-            connection.asking = Seals(self._key, challenges, ASKING)
-            connection.answering = Seals(self._key, challenges, ANSWERING)
-            connection.wanted = HEAD.size
-        elif not connection.lengths:
-            limits = (MAX_HEADER, MAX_FILE) if connection.is_proved else (MAX_FIRST, 0)
-            connection.wanted, connection.lengths = rest_bytes(got, *limits), got
-        else:
-            request, body = connection.asking.open(connection.lengths, got)
-            connection.wanted, connection.lengths = HEAD.size, b""
-            self._welcome(connection)
-            self._answer(connection, request, body)
+        finally:
+            self._end(connection)
+            connection.socket.close()
 
     def _welcome(self, connection: _Connection) -> None:
         connection.heard_at = self._clock()
         if connection.is_proved:  # main's own thread looks at who is there: nobody may be missing for a moment
             return
-        self._nameless += 1
-        connection.is_proved = True
-        self._proved[connection] = None
-        del self._unproved[connection]
+        with self._lock:
+            connection.is_proved = True
+            self._nameless += 1
+            self._proved[connection] = None
+            self._unproved.pop(connection, None)
         if len(self._proved) > MOST_PROVED:
-            self._end(min(self._proved, key=lambda connection: connection.heard_at))
+            self._end(min(tuple(self._proved), key=lambda connection: connection.heard_at))
 
-    def _answer(self, connection: _Connection, request: dict[str, Any], body: bytes) -> None:
-        answer: dict[str, Any] = {}
-        content = b""
-        try:
-            answer, content = self._done(connection, request, body)
-        except FileNotFoundError:
-            answer = {"error": "absent"}
-        except FileExistsError:
-            answer = {"error": "there"}
-        except (RequestFailedError, ValueError, TypeError, KeyError) as error:
-            answer = {"error": f"{error}"[:300]}
-        assert connection.answering is not None  # noqa: S101 - it has asked
-        connection.to_send = memoryview(connection.answering.seal(answer, content))
-        connection.until = None
-        self._send(connection)
-
-    def _done(self, connection: _Connection, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
+    def _answer(self, connection: _Connection, request: dict[str, Any], body: bytes) -> tuple[dict[str, Any], bytes]:
         what, name = request.get("do"), str(request.get("name", ""))
-        if what == "read" and name in _WORDS:
-            connection.heard[name] = self.memory.version(name)
-        answer = self.memory.ask(request, body)
+        try:
+            if what == "read" and name in _WORDS:
+                connection.heard[name] = self.memory.version(name)
+            answer = self.memory.ask(request, body)
+        except FileNotFoundError:
+            return {"error": "absent"}, b""
+        except FileExistsError:
+            return {"error": "there"}, b""
+        except (RequestFailedError, ValueError, TypeError, KeyError) as error:
+            return {"error": f"{error}"[:300]}, b""
         if what == "write":
             self._take_note(connection, name)
         return answer
@@ -388,27 +315,19 @@ class Coordinator:
         found = _OF_NODE.fullmatch(name)
         if found is None or connection.node == found[1]:
             return
-        for other in [other for other in self._proved if other.node == found[1]]:
+        for other in [other for other in tuple(self._proved) if other.node == found[1]]:
             self._end(other)
-        self._nameless -= not connection.node
-        connection.node = found[1]
-        self._seen.add(found[1])
+        with self._lock:
+            self._nameless -= not connection.node
+            connection.node = found[1]
+            self._seen.add(found[1])
 
     def _end(self, connection: _Connection) -> None:
+        """Forget *connection*, and wake its thread, which closes it."""
         self._unproved.pop(connection, None)
         self._proved.pop(connection, None)
-        with contextlib.suppress(KeyError, ValueError):
-            self._selector.unregister(connection.socket)
-        connection.socket.close()
-
-
-def _have_the_system_notice(connected: socket.socket) -> None:
-    """Have the system end a connection when the other machine is gone."""
-    connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in (("TCP_KEEPIDLE", 20), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 3)):
-        if hasattr(socket, option):  # Linux; elsewhere the system's own apply
-            connected.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        with contextlib.suppress(OSError):
+            connection.socket.shutdown(socket.SHUT_RDWR)
 
 
 def _allow_files(count: int) -> None:

@@ -86,8 +86,7 @@ class Main(Role):
         self._listing: Mapping[str, str] = {}
 
     def _watch(self) -> NodesWatch:
-        unusable = self._loop.cluster_dir.unusable
-        return NodesWatch(self._settings, wall_clock=self._loop.wall_clock, unusable=unusable)
+        return NodesWatch(self._settings, self._loop.cluster_dir.unusable, self._loop.wall_clock)
 
     # --- Start ---------------------------------------------------------------------------------------------
 
@@ -131,7 +130,9 @@ class Main(Role):
         def poll() -> bool:
             listing = self._look()
             if self._lists_always:
-                self._loop.look_now() if STOP in listing else self._loop.looked()
+                self._loop.looks.done(self._loop.clock())
+                if STOP in listing:
+                    self._loop.looks.at = self._loop.clock()
             self._nodes.check()
             return not missing()
 
@@ -246,7 +247,8 @@ class Main(Role):
         # Nobody knows which node gets TERM first: the others soon tell, or this node gets it, too.
         loop = self._loop
         until = loop.clock() + _MIN_PATIENCE_S
-        while not (found := self._nodes.interrupted_since(loop.clock() - _MAX_PATIENCE_S)):
+        interrupted = self._nodes.interrupted
+        while not (found := [node for node, at in interrupted.items() if at >= loop.clock() - _MAX_PATIENCE_S]):
             if (left_s := until - loop.clock()) <= 0:
                 return ""
             loop.raise_if_ended()
@@ -280,7 +282,7 @@ class Main(Role):
             loop.wait_beating(min(next(delays), patience_s - waited_s))
             loop.ask(self._look)
             if STOP in self._listing:
-                loop.look_now()
+                loop.looks.at = loop.clock()
             ended_well |= self._ended_well(unreported)
         cause = first_cause(failures)
         reason = cause.reason if cause is self._failure else cause.told(" failed first")
@@ -294,9 +296,8 @@ class Main(Role):
 
     def _ended_well(self, nodes: Sequence[str]) -> set[str]:
         """Return those of a few *nodes* whose entry point has ended with 0."""
-        if len(nodes) > _MAX_ASKED:
-            return set()
-        beats = {node: self._loop.read(heartbeat_file(node)) or {} for node in nodes if node != "MAIN"}
+        asked = [node for node in nodes if node != "MAIN"] if len(nodes) <= _MAX_ASKED else []
+        beats = {node: self._loop.read(heartbeat_file(node)) or {} for node in asked}
         ended = {"phase": ENDED_WELL, "attempt": self._loop.attempt}.items()
         return {node for node, beat in beats.items() if ended <= beat.items()}
 

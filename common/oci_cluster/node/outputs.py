@@ -1,9 +1,9 @@
 """Outputs in ``OUTPUT_DIR``, copied to a cluster dir on another machine, and back.
 
 Before the entry point of a later life begins, it is brought back: the entry point resumes from the checkpoint in it.
-Whoever can write to the work dir can write outputs. So a node tells in a signed file which list of its outputs is its
-own; the list has the size and the SHA-256 of each. What is not so is left out: before an upload, the list has both what
-is there and what comes, because a node may be killed in between.
+Whoever can write to the work dir can write outputs. So a node seals a list of its own, with the size and the SHA-256 of
+each. What is not so is left out: before an upload, the list has both what is there and what comes, because a node may
+be killed in between.
 """
 
 from __future__ import annotations
@@ -11,26 +11,26 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import re
 import secrets
 import shutil
 import sys
-import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.contract.names import outputs_file
+from oci_cluster.contract.files.node_logs import sealed, unsealed
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
-from oci_cluster.contract.storage.retry import poll_delays
+from oci_cluster.contract.storage.retry import Waiting, poll_delays
 from oci_cluster.errors import StorageError
+from oci_cluster.node.watchdog import REMOTE_S
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 
 if TYPE_CHECKING:
     from oci_cluster.node.heartbeat.node_loop import NodeLoop
+    from oci_cluster.node.script import Script
 
 T = TypeVar("T")
 log = logging.getLogger("outputs")
@@ -47,7 +47,8 @@ _END_S = 1.0
 MAX_LIST_BYTES = 256 << 20
 # The piece of a large file that one request reads: few requests, and little memory.
 _PIECE_BYTES = 16 << 20
-_SHA256 = re.compile(r"[0-9a-f]{64}")
+
+_WAITING = Waiting()
 
 # A file's size and its SHA-256.
 State = tuple[int, str]
@@ -58,24 +59,15 @@ class Uploads:
     """Uploads of this node's outputs: each by a child, so that heartbeats go on."""
 
     def __init__(
-        self,
-        environ: Mapping[str, str],
-        source: Path,
-        manifest: Path,
-        *,
-        interval_s: float,
-        patience_s: float,
-        children: Children,
-        loop: NodeLoop,
+        self, settings: NodeSettings, environ: Mapping[str, str], script: Script, children: Children, loop: NodeLoop
     ) -> None:
-        """Upload every *interval_s*; one may stand still *patience_s* after TERM."""
         self._environ = environ
-        self._source = source
-        self._manifest = manifest
-        self._interval_s = interval_s
-        self._patience_s = patience_s
-        self._children = children
-        self._loop = loop
+        self._source = script.output_dir
+        self._manifest = script.node_dir / "uploaded.json"
+        self._interval_s = settings.output_interval_s
+        # How long an upload may stand still after TERM.
+        self._patience_s = settings.grace_period_s + REMOTE_S
+        self._children, self._loop = children, loop
         self._pid: int | None = None
         self._next_at: float | None = None
 
@@ -140,8 +132,7 @@ def upload_outputs(
     *,
     timeout_s: float,
     listed: str = "",
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    waiting: Waiting = _WAITING,
 ) -> int:
     """Upload every new or changed file under *source*; return how many there were.
 
@@ -149,8 +140,8 @@ def upload_outputs(
     The next life of the node *listed*, if one is named, is to believe these files. What fails is repeated for
     *timeout_s*.
     """
-    done = _read_manifest(manifest)
-    retry = partial(repeated, deadline=clock() + timeout_s, clock=clock, sleep=sleep)
+    done: dict[str, list[int]] = _read(manifest)
+    retry = partial(repeated, deadline=waiting.clock() + timeout_s, waiting=waiting)
     told = OutputsList(cluster_dir, listed, manifest.with_name("listed.json")) if listed else None
     uploaded = 0
     # A file that changes meanwhile may be neither what it was nor what it is: nobody would believe it.
@@ -202,8 +193,8 @@ def _upload(cluster_dir: ClusterDir, path: Path, name: str) -> bool:
     return True
 
 
-def _read_manifest(path: Path) -> dict[str, list[int]]:
-    """Return what has been uploaded; nothing where that is unknown."""
+def _read(path: Path) -> dict[str, Any]:
+    """Return what this node has noted in *path*; nothing where that is unknown."""
     try:
         return dict(json.loads(path.read_text()))
     except (FileNotFoundError, ValueError):
@@ -213,9 +204,9 @@ def _read_manifest(path: Path) -> dict[str, list[int]]:
 # --- Outputs of an earlier life ---------------------------------------------------------------------------------------
 
 
-def list_name(node: str, sha256: str) -> str:
-    """Return the name of the list of *node*'s outputs with this *sha256*."""
-    return f"{node}_outputs-{sha256[:32]}.list"
+def list_name(node: str) -> str:
+    """Return the name of the list of *node*'s outputs."""
+    return f"{node}_outputs.list"
 
 
 def state_of(path: Path) -> State | None:
@@ -230,18 +221,16 @@ def state_of(path: Path) -> State | None:
         return None
 
 
-def repeated(
-    request: Callable[[], T], deadline: float, *, clock: Callable[[], float], sleep: Callable[[float], None]
-) -> T:
+def repeated(request: Callable[[], T], deadline: float, waiting: Waiting) -> T:
     """Return what *request* returns, repeating it until *deadline* where storage does not answer."""
     for delay in poll_delays(5.0):
         try:
             return request()
         except StorageError as error:
-            if clock() >= deadline:
+            if waiting.clock() >= deadline:
                 raise
             log.warning("%s; trying again", error)
-            sleep(delay)
+            waiting.sleep(delay)
     raise AssertionError  # poll_delays never ends
 
 
@@ -252,10 +241,7 @@ class OutputsList:
         self._cluster_dir = cluster_dir
         self._node = node
         self._kept = kept
-        try:
-            self._states: States = json.loads(kept.read_text())
-        except (FileNotFoundError, ValueError):
-            self._states = {}
+        self._states: States = _read(kept)
         self._expected: dict[str, State] = {}
 
     def expect(self, states: Mapping[str, State]) -> None:
@@ -278,26 +264,16 @@ class OutputsList:
 
 def publish_list(cluster_dir: ClusterDir, node: str, states: States) -> None:
     """Tell what *node*'s outputs may be from now on."""
-    before = cluster_dir.read(outputs_file(node), any_life=True) or {}
-    body = json.dumps(states).encode()
-    sha256 = hashlib.sha256(body).hexdigest()
-    cluster_dir.write_bytes(list_name(node, sha256), body)
-    cluster_dir.publish(outputs_file(node), size=len(body), sha256=sha256)
-    if _SHA256.fullmatch(str(before.get("sha256"))) and before["sha256"] != sha256:
-        cluster_dir.remove(list_name(node, before["sha256"]))
+    name = list_name(node)
+    cluster_dir.write_bytes(name, sealed(cluster_dir, name, json.dumps(states).encode()))
 
 
-def read_list(cluster_dir: ClusterDir, node: str) -> States | None:
-    """Return what *node*'s outputs may be; None without a list to believe."""
-    told = cluster_dir.read(outputs_file(node), any_life=True) or {}
-    size, sha256 = told.get("size"), str(told.get("sha256"))
-    if type(size) is not int or not 0 <= size <= MAX_LIST_BYTES or not _SHA256.fullmatch(sha256):
-        return None
-    body = b"".join(_pieces(cluster_dir, list_name(node, sha256), size))
-    if hashlib.sha256(body).hexdigest() != sha256:
-        return None
+def read_list(cluster_dir: ClusterDir, node: str) -> States:
+    """Return what *node*'s outputs may be; nothing without a list to believe."""
+    name = list_name(node)
+    text = unsealed(cluster_dir, name, b"".join(_pieces(cluster_dir, name, MAX_LIST_BYTES)))
     # Whole, and this node's own: what is in it, a node has written.
-    return {name: [(size, sha256) for size, sha256 in states] for name, states in json.loads(body).items()}
+    return {name: [(size, sha256) for size, sha256 in states] for name, states in json.loads(text or b"{}").items()}
 
 
 def _pieces(cluster_dir: ClusterDir, name: str, size: int) -> Iterator[bytes]:
@@ -315,16 +291,15 @@ def bring_outputs_back(
     manifest: Path,
     *,
     timeout_s: float,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
+    waiting: Waiting = _WAITING,
 ) -> int:
     """Copy the outputs of *node*'s earlier life to *target*; return how many.
 
     What is there already stays. What is brought needs no upload, says the *manifest*. What fails is repeated for
     *timeout_s*.
     """
-    deadline = clock() + timeout_s
-    states = repeated(lambda: read_list(cluster_dir, node) or {}, deadline, clock=clock, sleep=sleep)
+    deadline = waiting.clock() + timeout_s
+    states = repeated(lambda: read_list(cluster_dir, node), deadline, waiting)
     target.mkdir(parents=True, exist_ok=True)
     wanted = {name: found for name, found in states.items() if _is_inside(name) and not (target / name).exists()}
     _check_room(target, wanted)
@@ -332,8 +307,7 @@ def bring_outputs_back(
     kept: States = {}
     for name, found in wanted.items():
         source = f"outputs/{node}/{name}"
-        bring = partial(_bring, cluster_dir, source, target / name, found)
-        own = repeated(bring, deadline, clock=clock, sleep=sleep)
+        own = repeated(partial(_bring, cluster_dir, source, target / name, found), deadline, waiting)
         if own is None:
             log.warning("%s is not as %s has written it; left out", source, node)
             continue

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.contract.names import config_file, link_node_dir
+from oci_cluster.contract.names import config_file, link_node_dir, rank_of
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.parsers import no_profiler
 from oci_cluster.contract.session import client_token, session_token, verifier_of
@@ -80,17 +80,15 @@ class NodesDir:
         """Keep the files in *path*, which is made with the first of them."""
         self.path = path
 
-    def put(self, node: str, config: Mapping[str, Any]) -> str:
-        """Write what *config* says of *node*, whole; return its address."""
-        address = checked_address(config, node)
+    def put(self, node: str, config: Mapping[str, Any]) -> None:
+        """Write what *config* says of *node*, whole."""
         facts = config.get("facts")
-        lines = [f"rank={int(node.rpartition('_')[2]) if '_' in node else 0}", f"address={address}"]
+        lines = [f"rank={rank_of(node)}", f"address={checked_address(config, node)}"]
         for name, value in list(facts.items())[:MAX_FACTS] if isinstance(facts, dict) else ():
             if _FACT_NAME.fullmatch(str(name)):
                 lines.append(f"fact_{name}={printable(value)}")
         self.path.mkdir(mode=0o700, exist_ok=True)
         write_whole(self.path / node, "\n".join(lines) + "\n")
-        return address
 
     def remove(self, node: str) -> None:
         """Remove *node*'s file; one that is not there is as good as removed."""
@@ -127,6 +125,7 @@ class Script:
         #: When it was started last, on the monotonic clock.
         self.started_at = 0.0
         self.nodes_dir = NodesDir(node_dir / "nodes")
+        self._facts_script = settings.framework_dir / "node-facts.sh"
         self._own_outputs = node_dir / "outputs"
         local_path = loop.cluster_dir.local_path
         self.output_dir = Path(settings.output_dir or (local_path / "outputs" if local_path else self._own_outputs))
@@ -137,10 +136,6 @@ class Script:
     def has_facts(self) -> bool:
         """True if the framework has facts about each node for the others."""
         return self._facts_script.exists()
-
-    @property
-    def _facts_script(self) -> Path:
-        return self._settings.framework_dir / "node-facts.sh"
 
     def facts(self, address: str) -> dict[str, str]:
         """Return the framework's facts about this node, for the others; runs its ``node-facts.sh``."""
@@ -243,7 +238,10 @@ class Script:
             "CLUSTER_NAME": settings.cluster_name,
             "LAUNCH_ID": settings.launch_id,
             "LAUNCH_KEY": self._launch_key(),
-            **_network_environ(settings, address),
+            "NODE_ADDRESS": address,
+            # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
+            "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
+            "EXPOSED_PORTS": " ".join(map(str, settings.expose)),
             "ENTRY_POINT": settings.entry_point or settings.entry_module,
             "ENTRY_MODULE": settings.entry_module,
             "ENTRY_ARGS_FILE": str(args_file),
@@ -261,7 +259,10 @@ class Script:
             "EPHEMERAL": str(int(settings.ephemeral)),
             "PYTHONPATH": _python_path(settings, self._working_dir(), self._environ.get("PYTHONPATH", "")),
         }
-        environ |= _session_environ(settings, node_dir)
+        if settings.session and settings.is_main:
+            own = verifier_of(session_token(settings.launch_key, settings.launch_id))
+            write_whole(node_dir / "session-verifier", settings.session_verifier or own)
+            environ["IDLE_LIMIT"] = _seconds(settings.idle_limit_s)
         if settings.client_token:
             write_whole(node_dir / "client-token", client_token(settings.launch_key, settings.launch_id))
         if settings.find_interface:
@@ -465,24 +466,6 @@ def addresses_in(main: Mapping[str, Any]) -> dict[str, Any]:
     """Return the addresses by node in *main*'s configuration, unchecked; {} where it holds none."""
     nodes = main.get("nodes")
     return nodes if isinstance(nodes, dict) else {}
-
-
-def _network_environ(settings: NodeSettings, address: str) -> dict[str, str]:
-    return {
-        "NODE_ADDRESS": address,
-        # A network of its own has a loopback that is nobody else's, and to which ports are forwarded.
-        "LISTEN_ADDRESS": "0.0.0.0" if settings.own_network else address,  # noqa: S104 - see above
-        "EXPOSED_PORTS": " ".join(map(str, settings.expose)),
-    }
-
-
-def _session_environ(settings: NodeSettings, node_dir: Path) -> dict[str, str]:
-    """Return a session's settings for its server; its token's hash is a file."""
-    if not (settings.session and settings.is_main):
-        return {}
-    own = verifier_of(session_token(settings.launch_key, settings.launch_id))
-    write_whole(node_dir / "session-verifier", settings.session_verifier or own)
-    return {"IDLE_LIMIT": _seconds(settings.idle_limit_s)}
 
 
 def _ads_environ(settings: NodeSettings, environ: Mapping[str, str]) -> dict[str, str]:

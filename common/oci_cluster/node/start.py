@@ -48,7 +48,13 @@ def _run(environ: Mapping[str, str], logs: Path | None) -> int:
 
         environ = with_own_rank(environ)
     settings = read_settings(environ)
-    cluster_dir, coordinator = _open_cluster_dir(settings)
+    coordinator: Coordinator | None = None
+    if settings.is_main and is_at_main(settings.work_dir):
+        from oci_cluster.node.coordinator import Coordinator  # noqa: PLC0415 - where main has the files
+
+        coordinator = Coordinator(settings.launch_id, settings.launch_key)
+    held = None if coordinator is None else coordinator.memory.ask
+    cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key, held=held)
     if cluster_dir.is_at_main:
         settings = paced_at_main(settings)
     elif cluster_dir.local_path is None:
@@ -62,29 +68,14 @@ def _run(environ: Mapping[str, str], logs: Path | None) -> int:
     stamped = log_shipper.path if log_shipper else None
     log_pump = LogPump(settings.node, times=times, stamped=stamped, max_bytes=settings.max_log_bytes)
     try:
-        signals = _signals(settings, cluster_dir)
+        remote_s = REMOTE_S if cluster_dir.local_path is None else 0.0
+        signals = NodeSignals(ttl_s=settings.ttl_s, limit_s=settings.grace_period_s + remote_s)
         loop = NodeLoop(settings, cluster_dir=cluster_dir, signals=signals, log_shipper=log_shipper, log_pump=log_pump)
         return Agent(
             settings, environ, loop=loop, children=Children(), log_pump=log_pump, coordinator=coordinator
         ).run()
     finally:
         log_pump.finish()
-
-
-def _signals(settings: NodeSettings, cluster_dir: ClusterDir) -> NodeSignals:
-    remote_s = REMOTE_S if cluster_dir.local_path is None else 0.0
-    return NodeSignals(ttl_s=settings.ttl_s, limit_s=settings.grace_period_s + remote_s)
-
-
-def _open_cluster_dir(settings: NodeSettings) -> tuple[ClusterDir, Coordinator | None]:
-    """Return the cluster dir, and its server on a main that holds it."""
-    place = settings.cluster_url, settings.launch_id, settings.launch_key
-    if not (settings.is_main and is_at_main(settings.work_dir)):
-        return ClusterDir(*place), None
-    from oci_cluster.node.coordinator import Coordinator  # noqa: PLC0415 - where main has the files
-
-    coordinator = Coordinator(settings.launch_id, settings.launch_key)
-    return ClusterDir(*place, held=coordinator.memory.ask), coordinator
 
 
 # --- How often the nodes of a large cluster ask storage: each less often, so that all together do not ask more --------

@@ -32,13 +32,13 @@ _MAX_REASON = 1000
 # A pipe takes so much in one piece: the script prints into it, too.
 _MAX_LINE = 4000
 
-Sign = Callable[..., bytes]
+Sign = Callable[..., tuple[bytes, int]]
 
 
 def tell(cluster_dir: ClusterDir, name: str, **fields: Any) -> None:
     """Print the file *name* with its *fields* in the log, if short enough."""
     for told in (fields, {}):
-        line = f"told {name} {cluster_dir.signed(name, **told).decode()}"
+        line = f"told {name} {cluster_dir.signed(name, **told)[0].decode()}"
         if len(line) <= _MAX_LINE:
             _told.info("%s", line)
             return
@@ -58,7 +58,7 @@ def write(path: str, cluster_dir: ClusterDir, files: Mapping[str, Mapping[str, A
 def _fitting(sign: Sign, files: Mapping[str, Mapping[str, Any]]) -> bytes:
     def lines(most: int) -> bytes:
         return b"".join(
-            b"%s %s\n" % (name.encode(), sign(name, **{**fields, "reason": _cut(str(fields["reason"]), most)}))
+            b"%s %s\n" % (name.encode(), sign(name, **{**fields, "reason": _cut(str(fields["reason"]), most)})[0])
             for name, fields in files.items()
         )
 

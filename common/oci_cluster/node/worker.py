@@ -209,7 +209,7 @@ class Worker(Role):
             loop.observe_often()
             return None
         patience_until = loop.clock() + settings.grace_period_s
-        loop.look_often()
+        loop.looks.often(loop.clock())
         while loop.clock() < patience_until:
             loop.raise_if_ended()  # raises the cluster's own outcome, when main has said it
             if self._arrival is not None:

@@ -22,7 +22,7 @@ class Cluster:
         minimum |= {"ENTRY_POINT": "x", "WORKER_COUNT": "2", "HEARTBEAT_TIMEOUT": "60"}
         self._unusable: dict[str, str] = {}
         settings = read_settings({**minimum, **environ}, root)
-        self.watch = NodesWatch(settings, wall_clock=lambda: UNIX, unusable=self._unusable)
+        self.watch = NodesWatch(settings, self._unusable, lambda: UNIX)
         self._files: dict[str, tuple[int, Mapping[str, Any] | None]] = {}
         self._versions = itertools.count(1)
         self.reads: list[str] = []

@@ -12,6 +12,7 @@ from unit.fake_cluster import Node
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import config_file, exit_file
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import NotPermittedError, SettingsError, StorageError
 from oci_cluster.node import outputs
 from oci_cluster.node.outputs import upload_node_outputs, upload_outputs
@@ -59,8 +60,7 @@ class Outputs:
             "outputs/WORKER_2",
             self.manifest,
             timeout_s=timeout_s,
-            clock=self.clock,
-            sleep=self.clock.sleep,
+            waiting=Waiting(self.clock, self.clock.sleep),
         )
 
 

@@ -26,7 +26,7 @@ GRACE_S, TTL_S = 5, 8
 AGENT = """
 import os, signal, sys, threading, time
 from pathlib import Path
-from oci_cluster.node import agent, outputs, start
+from oci_cluster.node import outputs, start
 from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.system.files import LocalFiles
 
@@ -44,7 +44,7 @@ def held_up(call):
 for name in ("makedirs", "make_folders", "pipe_file", "cat_file", "info", "ls", "put_file", "rm_file"):
     setattr(LocalFiles, name, held_up(getattr(LocalFiles, name)))
 # Where there are uploads, no upload ends.
-agent.REMOTE_S = 0
+outputs.REMOTE_S = 0
 outputs.Uploads._start = lambda self, _: self._children.start(["sleep", "1000"], environ=os.environ, cwd=Path("/"))
 start.read_settings = lambda environ: read_settings(environ, Path(sys.argv[1]))
 sys.exit(start.run_agent(os.environ))

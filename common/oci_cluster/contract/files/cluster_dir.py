@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -92,13 +91,19 @@ class ClusterDir:
         self.launch_id = launch_id
         #: True if the files are in the memory of main: a node that cannot reach them cannot reach main.
         self.is_at_main = is_at_main(url)
-        self._fs, self._path = self._open_main(held) if self.is_at_main else _open(url, patience_s)
+        if self.is_at_main:
+            from oci_cluster.contract.storage.coordinator import PURPOSE, MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
+
+            place, _, self._path = url.removeprefix("main://").partition("/")
+            self._fs: Any = MainFiles(held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask)
+        else:
+            self._fs, self._path = _open(url, patience_s)
         self._fs = files or self._fs
         self._is_connection_lost = False
+        #: True if storage tells of a file its size and a time in whole seconds, and no more.
+        self.has_coarse_times = url.partition("://")[0] in _CONNECTED
         self._signer = Signer(self.key_for("exchange"))
         self._life = ""
-        # The description of each file in the last listing, and when it was seen first.
-        self._told: dict[str, tuple[str, float]] = {}
         #: Why a file that is there could not be used when it was last read, by file name.
         self.unusable: dict[str, str] = {}
 
@@ -127,39 +132,27 @@ class ClusterDir:
         """The cluster dir as a directory of this machine, if it is one."""
         return Path(self._path) if isinstance(self._fs, LocalFiles) else None
 
-    def _open_main(self, held: Ask | None) -> tuple[Any, str]:
-        from oci_cluster.contract.storage.coordinator import PURPOSE, MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
-
-        place, _, path = self.url.removeprefix("main://").partition("/")
-        try:
-            ask = held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask
-        except ValueError as error:
-            raise SettingsError(f"WORK_DIR {error}") from error
-        return MainFiles(ask), path
-
     def create(self) -> None:
         """Make the cluster dir where storage has directories; keep one that is there."""
         self._write("", lambda path: self._fs.makedirs(path, exist_ok=True))
 
     def publish(self, name: str, **fields: Any) -> int:
         """Write *fields* to the file *name*, atomically and signed; return its counter."""
-        body, counter = self._signer.sign(name, {**self._common(), **fields})
+        body, counter = self.signed(name, **fields)
         self._write(name, lambda path: self._fs.pipe_file(path, body))
         return counter
 
-    def signed(self, name: str, **fields: Any) -> bytes:
-        """Return the line that :meth:`publish` would write, to send it another way."""
-        return self._signer.sign(name, {**self._common(), **fields})[0]
-
-    def _common(self) -> dict[str, Any]:
-        return {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
+    def signed(self, name: str, **fields: Any) -> tuple[bytes, int]:
+        """Return the line that :meth:`publish` writes, and its counter."""
+        common = {"schema": SCHEMA, "launch_id": self.launch_id, **({"life": self._life} if self._life else {})}
+        return self._signer.sign(name, {**common, **fields})
 
     def publish_once(self, name: str, **fields: Any) -> None:
         """Publish a file that is not there yet; of several writers, one succeeds.
 
         A StorageError says that it is there, or that storage did not answer; :meth:`read` then tells which.
         """
-        body, _ = self._signer.sign(name, {**self._common(), **fields})
+        body, _ = self.signed(name, **fields)
         self._write(name, lambda path: self._fs.pipe_file(path, body, mode="create"))
 
     def read(self, name: str, *, any_life: bool = False) -> dict[str, Any] | None:
@@ -213,7 +206,7 @@ class ClusterDir:
     def listing(self) -> dict[str, str]:
         """Return a fingerprint of every file, by name: it changes when the file does.
 
-        Where storage tells times in whole seconds it may not, for a file that is written twice in one: :meth:`settled`.
+        With :attr:`has_coarse_times` it may not, for a file that is written twice in a second.
         """
         return {_base_name(entry): repr(sorted(entry.items(), key=str)) for entry in self._entries("")}
 
@@ -223,20 +216,6 @@ class ClusterDir:
             return list(self._ask(folder, lambda path: self._fs.ls(path, detail=True)))
         except FileNotFoundError:
             return []
-
-    def settled(self, listing: Mapping[str, str]) -> Mapping[str, str]:
-        """Return *listing*; where times are whole seconds, fingerprints change once more after one.
-
-        Who has read such a file before has to read it again: it may have been written twice in that second.
-        """
-        if self.url.partition("://")[0] not in _CONNECTED:
-            return listing
-        now, before = time.monotonic(), self._told
-        self._told = {
-            name: before[name] if name in before and before[name][0] == text else (text, now)
-            for name, text in listing.items()
-        }
-        return {name: text if now - at > _TIME_STEP_S else f"{text} new" for name, (text, at) in self._told.items()}
 
     def remove(self, name: str) -> None:
         """Delete the file *name*; one that is not there is as good as deleted."""
@@ -339,7 +318,7 @@ class ClusterDir:
                 raise NotPermittedError(
                     f"{self.url}/{name}: {error}; allow this node to write there, or set another WORK_DIR"
                 ) from error
-            self._is_connection_lost = self.url.partition("://")[0] in _CONNECTED
+            self._is_connection_lost = self.has_coarse_times  # it is of _CONNECTED
             raise StorageError(f"{self.url}/{name}: {type(error).__name__}: {error}") from error
 
 
@@ -360,7 +339,6 @@ def _object(body: bytes) -> dict[str, Any]:
 # request the answer to the one before. Others have HTTP clients, which connect again by themselves. These are also the
 # ones that tell of a file its size and a time in whole seconds (RFC 3659, SFTP 3), and neither tag nor inode.
 _CONNECTED = {"ftp", "sftp", "ssh"}
-_TIME_STEP_S = 1.0
 
 
 def _open(url: str, patience_s: float | None, **options: bool) -> tuple[Any, str]:

@@ -30,8 +30,14 @@ _PART = re.compile(r"(?P<start>(?P<node>MAIN|(WORKER|PS)_[1-9][0-9]{0,5})\.[0-9]
 
 
 def sealed(cluster_dir: ClusterDir, name: str, text: bytes) -> bytes:
-    """Return the content of the part *name* that holds *text*."""
+    """Return the content of the file *name* that holds *text*."""
     return text + _seal(_signing(cluster_dir, name, text))
+
+
+def unsealed(cluster_dir: ClusterDir, name: str, body: bytes) -> bytes | None:
+    """Return the text in *body*, if this launch has sealed it as *name*."""
+    text = body[:-SEAL_BYTES]
+    return text if hmac.compare_digest(body, sealed(cluster_dir, name, text)) else None
 
 
 def _signing(cluster_dir: ClusterDir, name: str, text: bytes = b"") -> hmac.HMAC:
@@ -44,10 +50,7 @@ def _seal(signing: hmac.HMAC) -> bytes:
 
 
 class NodeLogs:
-    """Copies the nodes' logs from the cluster dir to a directory of this machine.
-
-    As ``<node>.log``, with ``<node>.times`` beside it.
-    """
+    """Copies the nodes' logs, each with its times, from the cluster dir."""
 
     def __init__(self, cluster_dir: ClusterDir, directory: Path, say: Say) -> None:
         self._cluster_dir = cluster_dir

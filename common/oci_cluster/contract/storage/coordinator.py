@@ -79,11 +79,11 @@ class Seals:
         lengths = HEAD.pack(len(text), len(body))
         return b"".join((lengths, text, body, self._proof(lengths, text, body)))
 
-    def open(self, lengths: bytes, rest: bytes | bytearray) -> tuple[dict[str, Any], bytes]:
+    def open(self, lengths: bytes, rest: bytes) -> tuple[dict[str, Any], bytes]:
         """Return header and body of the next frame."""
         header_bytes, body_bytes = HEAD.unpack(lengths)
-        text, body = bytes(rest[:header_bytes]), bytes(rest[header_bytes : header_bytes + body_bytes])
-        if not hmac.compare_digest(bytes(rest[header_bytes + body_bytes :]), self._proof(lengths, text, body)):
+        text, body = rest[:header_bytes], rest[header_bytes : header_bytes + body_bytes]
+        if not hmac.compare_digest(rest[header_bytes + body_bytes :], self._proof(lengths, text, body)):
             raise Unproved("not of this launch: another LAUNCH_KEY")
         header = json.loads(text)
         if not isinstance(header, dict):
@@ -106,6 +106,33 @@ def rest_bytes(lengths: bytes, max_header: int, max_body: int) -> int:
     if header_bytes > max_header or body_bytes > max_body:
         raise Unproved(f"a frame of {header_bytes} and {body_bytes} bytes; {max_header} and {max_body} are the limits")
     return int(header_bytes + body_bytes + PROOF_BYTES)
+
+
+class Channel:
+    """A connection on which all that is due has a common deadline."""
+
+    def __init__(self, connected: socket.socket, clock: Callable[[], float]) -> None:
+        connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = connected
+        self._clock = clock
+
+    def send(self, data: bytes, until: float) -> None:
+        """Send *data*, which has to be taken *until* then."""
+        self.socket.settimeout(max(0.01, until - self._clock()))
+        self.socket.sendall(data)
+
+    def receive(self, count: int, until: float | None) -> bytes:
+        """Return the next *count* bytes, which have to be here *until* then. EOFError: it has ended."""
+        data = bytearray()
+        while len(data) < count:
+            # All of it has its time, and not each part: who sends a byte now and then holds up nobody.
+            if until is not None and until <= self._clock():
+                raise TimeoutError
+            self.socket.settimeout(None if until is None else max(0.01, until - self._clock()))
+            if not (new := self.socket.recv(min(count - len(data), 64 << 10))):
+                raise EOFError
+            data += new
+        return bytes(data)
 
 
 def check_name(name: str) -> str:
@@ -253,19 +280,14 @@ class RemoteFiles:
     def _connected_to(self, address: tuple[str, int], until: float) -> _Connection:
         connected = socket.create_connection(address, max(0.01, until - self._clock()))
         try:
-            connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             return _Connection(connected, self._key, self._clock, until)
         except BaseException:
             connected.close()
             raise
 
     def _failed(self, error: Exception) -> RequestFailedError:
-        if isinstance(error, TimeoutError):
-            why = "no answer in time"
-        elif isinstance(error, (socket.gaierror, ConnectionError)) or not isinstance(error, OSError):
-            why = getattr(error, "strerror", None) or str(error)
-        else:
-            why = error.strerror or str(error)
+        is_late = isinstance(error, TimeoutError)
+        why = "no answer in time" if is_late else getattr(error, "strerror", None) or str(error)
         return RequestFailedError(f"main does not answer at {self._where}: {why}", is_passing=True)
 
 
@@ -309,44 +331,33 @@ class _Lookup:
 class _Connection:
     def __init__(self, connected: socket.socket, key: bytes, clock: Callable[[], float], until: float) -> None:
         """Prove this node on *connected*, and have main prove itself until then."""
-        self._socket = connected
-        self._clock = clock
+        self._channel = Channel(connected, clock)
         self._is_proved = False
-        if bytes(self._receive(len(GREETING), until)) != GREETING:
+        if self._receive(len(GREETING), until) != GREETING:
             raise Unproved("who listens there is no main of this version")
-        challenges = bytes(self._receive(CHALLENGE_BYTES, until))
+        challenges = self._receive(CHALLENGE_BYTES, until)
         own = os.urandom(CHALLENGE_BYTES)
         self._asking = Seals(key, challenges + own, ASKING)
         self._answering = Seals(key, challenges + own, ANSWERING)
-        self._send(own, until)
+        self._channel.send(own, until)
         self.ask({"do": "nothing"}, b"", until)
         self._is_proved = True
 
     def ask(self, request: dict[str, Any], body: bytes, until: float) -> tuple[dict[str, Any], bytes]:
         """Return the answer to a request, which has to be there until then."""
-        self._send(self._asking.seal(request, body), until)
-        lengths = bytes(self._receive(HEAD.size, until))
+        self._channel.send(self._asking.seal(request, body), until)
+        lengths = self._receive(HEAD.size, until)
         # A server that has not proved itself may announce a list of 8 MiB.
         limits = (MAX_HEADER, MAX_LIST) if self._is_proved else (MAX_FIRST, 0)
         return self._answering.open(lengths, self._receive(rest_bytes(lengths, *limits), until))
 
     def close(self) -> None:
         """End it."""
-        self._socket.close()
+        self._channel.socket.close()
 
-    def _send(self, data: bytes, until: float) -> None:
-        self._socket.settimeout(max(0.01, until - self._clock()))
-        self._socket.sendall(data)
-
-    def _receive(self, count: int, until: float) -> bytearray:
-        data = bytearray()
-        while len(data) < count:
-            # All of it has its time, and not each part: who sends a byte now and then holds up nobody.
-            if (left_s := until - self._clock()) <= 0:
-                raise TimeoutError
-            self._socket.settimeout(left_s)
-            if not (new := self._socket.recv(min(count - len(data), 64 << 10))):
-                why = "" if self._is_proved else "; is it main of another launch, or another LAUNCH_KEY?"
-                raise ConnectionError(f"it has closed the connection{why}")
-            data += new
-        return data
+    def _receive(self, count: int, until: float) -> bytes:
+        try:
+            return self._channel.receive(count, until)
+        except EOFError:
+            why = "" if self._is_proved else "; is it main of another launch, or another LAUNCH_KEY?"
+            raise ConnectionError(f"it has closed the connection{why}") from None

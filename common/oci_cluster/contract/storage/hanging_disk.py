@@ -6,18 +6,17 @@ A thread is not enough: a process ends only when none of its threads waits for s
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import pickle
 import select
 import signal
 import time
 import traceback
 import warnings
-import weakref
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.contract.files.cluster_dir import ClusterDir
@@ -25,17 +24,15 @@ from oci_cluster.errors import ClusterError, StorageError
 from oci_cluster.system.files import LocalFiles
 from oci_cluster.system.process import die_with_parent
 
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
-
 T = TypeVar("T")
 
 # A list shows all other clusters within five seconds. A disk that answers at all takes a thousandth of that.
 LIMIT_S = 4.0
+_ADVICE = "look at the disk or the service behind it"
 
 
 class Asked:
-    """A question that is being asked; its answer is what JSON can tell."""
+    """A question that another process answers."""
 
     def __init__(self, question: Callable[[], Any], url: str) -> None:
         """Ask *question* about the work dir *url*."""
@@ -44,8 +41,8 @@ class Asked:
         self._child = _fork(partial(_tell, question, writer), writer)
         os.close(writer)
 
-    def wait(self, seconds: float) -> None:
-        """Return when there is an answer, or after *seconds*."""
+    def wait(self, seconds: float) -> bool:
+        """Return whether there is an answer, after *seconds* at most."""
         until = time.monotonic() + seconds
         poll = select.poll()
         poll.register(self._reader, select.POLLIN)
@@ -53,65 +50,59 @@ class Asked:
             body = os.read(self._reader, 65536)
             self._body += body
             self._is_told = not body
+        return self._is_told
+
+    def end(self) -> None:
+        """Kill the process; one that waits for a disk ends when that answers."""
+        os.close(self._reader)
+        os.kill(self._child, signal.SIGKILL)
+        # Without an answer, whoever has this process's children then sees to it.
+        os.waitpid(self._child, 0 if self._is_told else os.WNOHANG)
+
+    def found(self) -> Any:
+        """Return what the process has found, or raise what it has raised."""
+        if not self._body:
+            raise OSError("the process that asked the work dir was killed")
+        is_found, told = pickle.loads(self._body)  # noqa: S301 - a copy of this process has written it
+        if not is_found:
+            raise told
+        return told
 
     def answer(self, until: float) -> Any:
         """Return the answer, *until* a moment of `time.monotonic`; raise StorageError where none comes."""
-        self.wait(until - time.monotonic())
-        os.close(self._reader)
-        os.kill(self._child, signal.SIGKILL)
-        # One that waits for a disk ends when that answers; whoever has this process's children then sees to it.
-        os.waitpid(self._child, 0 if self._is_told else os.WNOHANG)
-        if not self._is_told:
-            why = f"its work dir {self._url} does not answer"
-            raise StorageError(f"{why}: look at the disk or the service behind it, then ask again")
-        told = json.loads(self._body or b'{"bug": "it was killed"}')
-        if "bug" in told:
-            raise RuntimeError(told["bug"])
-        if "error" in told:
-            raise StorageError(told["error"])
-        return told["found"]
+        is_told = self.wait(until - time.monotonic())
+        self.end()
+        if not is_told:
+            raise StorageError(f"its work dir {self._url} does not answer: {_ADVICE}, then ask again")
+        try:
+            return self.found()
+        except OSError as error:  # a disk that fails, too, says nothing of what is on it
+            raise StorageError(str(error)) from error
 
 
 class AskedFiles(LocalFiles):
-    """Files of a work dir whose disk may hang, read by another process.
+    """Files of a work dir whose disk may hang: another process makes each call.
 
     A call waits for :data:`LIMIT_S` at most, and raises TimeoutError then; so do later calls, at once, until the disk
     has answered the first.
     """
 
     def __init__(self) -> None:
-        """Begin without the process."""
-        self._pipe: Connection | None = None
-        self._is_owed = False
+        """Begin without a call."""
+        self._open: Asked | None = None
 
     def ask(self, name: str, *words: Any, **options: Any) -> Any:
-        """Return what the call *name* of :class:`LocalFiles` returns, made by the process."""
-        if self._is_owed:
-            self._receive(0.0)  # what nobody waits for any more
-        if self._pipe is None:
-            from multiprocessing import Pipe  # noqa: PLC0415 - where there is such a disk
-
-            self._pipe, other = Pipe()
-            child = _fork(partial(_serve, other), other.fileno())
-            other.close()
-            weakref.finalize(self, _end, child)
-        self._pipe.send((name, words, options))
-        is_found, told = self._receive(LIMIT_S)
-        if not is_found:
-            raise told
-        return told
-
-    def _receive(self, seconds: float) -> tuple[bool, Any]:
-        assert self._pipe is not None  # noqa: S101 - it was asked
-        self._is_owed = not self._pipe.poll(seconds)
-        if self._is_owed:
-            raise TimeoutError("it does not answer: look at the disk or the service behind it")
-        try:
-            is_found, told = self._pipe.recv()
-        except EOFError:
-            self._pipe = None  # it was killed; the next call has another
-            raise TimeoutError("who asked it was killed") from None
-        return is_found, told
+        """Return what the call *name* of :class:`LocalFiles` returns."""
+        if self._open is not None:
+            if not self._open.wait(0.0):
+                raise TimeoutError(f"it does not answer: {_ADVICE}")
+            self._open.end()
+        asked = self._open = Asked(partial(getattr(LocalFiles(), name), *words, **options), "")
+        if not asked.wait(LIMIT_S):
+            raise TimeoutError(f"it does not answer: {_ADVICE}")
+        asked.end()
+        self._open = None
+        return asked.found()
 
 
 def _by_process(name: str) -> Callable[..., Any]:
@@ -120,19 +111,6 @@ def _by_process(name: str) -> Callable[..., Any]:
 
 for _name in ("makedirs", "make_folders", "pipe_file", "cat_file", "info", "ls", "put_file", "rm_file", "rm"):
     setattr(AskedFiles, _name, _by_process(_name))
-
-
-def _serve(pipe: Connection) -> None:
-    """Do what comes from *pipe*, until nobody is there any more."""
-    files = LocalFiles()
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            name, words, options = pipe.recv()
-            try:
-                told = True, getattr(files, name)(*words, **options)
-            except Exception as error:  # noqa: BLE001 - it is raised where it was asked
-                told = False, error
-            pipe.send(told)
 
 
 def may_hang(cluster: Cluster, plan: Plan) -> bool:
@@ -180,21 +158,16 @@ def _fork(body: Callable[[], object], kept: int) -> int:
         os._exit(0)
 
 
-def _end(child: int) -> None:
-    """Kill *child*; one that waits for a disk ends when that answers."""
-    with contextlib.suppress(ProcessLookupError, ChildProcessError):
-        os.kill(child, signal.SIGKILL)
-        os.waitpid(child, os.WNOHANG)
-
-
 def _tell(question: Callable[[], Any], writer: int) -> None:
     """Write the answer to *question*."""
+    told: tuple[bool, Any]
     try:
-        told = {"found": question()}
-    except (ClusterError, OSError) as error:  # a disk that fails, too, says nothing of what is on it
-        told = {"error": str(error)}
+        told = True, question()
+    except OSError as error:
+        told = False, error
+    except ClusterError as error:
+        told = False, StorageError(str(error))
     except Exception:  # noqa: BLE001 - it is raised where the answer is wanted
-        told = {"bug": traceback.format_exc()}
-    body = json.dumps(told).encode()
-    while body:
-        body = body[os.write(writer, body) :]
+        told = False, RuntimeError(traceback.format_exc())
+    with os.fdopen(writer, "wb") as pipe:
+        pipe.write(pickle.dumps(told))

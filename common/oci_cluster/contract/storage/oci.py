@@ -34,8 +34,6 @@ _BUCKET_ADVICE = (
     " in compartment <its name> where target.bucket.name = '<its name>'; a user's group likewise"
 )
 _PASSING_ADVICE = "the service is busy or broken: try again later, and see the region's status page if that goes on"
-# The largest object that is kept after it was read, so that an unchanged one is not sent again.
-_KEPT_BYTES = 4096
 # Uploads beyond this go in parts: what fails is one of them. Object Storage takes 10,000 (its documentation).
 _PART_BYTES, _MOST_PARTS = 16 << 20, 10_000
 
@@ -92,25 +90,13 @@ class OciFiles:
     def __init__(self, file_system: Any, repeats: Repeats) -> None:
         self._file_system = file_system
         self._repeats = repeats
-        # Etag and content of small objects, by path, as they were read last.
-        self._kept: dict[str, tuple[str, bytes]] = {}
 
     def cat_file(self, path: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes of the object *path* from *start* to *end* at most."""
-        etag, kept = self._kept.pop(path, ("", b"")) if start == 0 else ("", b"")
-        options: dict[str, Any] = {"if_none_match": etag} if etag else {}
-
-        def read(response: Any) -> tuple[str, bytes]:
-            return str(response.headers.get("etag", "")), _content(response)
-
         try:
-            etag, body = self._ask("get_object", path, read, range=_range(start, end), **options)
-        except _NotModifiedError:
-            body = kept
+            body = self._ask("get_object", path, _content, range=_range(start, end))
         except _NothingThereError:
             return b""
-        if etag and start == 0 and len(body) <= _KEPT_BYTES:
-            self._kept[path] = etag, body
         return body if end is None else body[: end - start]
 
     def info(self, path: str) -> dict[str, Any]:
@@ -298,22 +284,14 @@ class _LocalFileError(Exception):
         self.error = error
 
 
-class _NotModifiedError(Exception):
-    """The object is still the one that was kept."""
-
-
 class _NothingThereError(Exception):
     """The object has no bytes in the range that was asked for."""
 
 
-# Answers that the SDK takes for refusals.
-_NO_REFUSALS = {304: _NotModifiedError, 416: _NothingThereError}
-
-
 def _refusal(operation: str, error: Any) -> Exception:
     status, code = int(error.status), str(error.code or "")
-    if status in _NO_REFUSALS:
-        return _NO_REFUSALS[status]()
+    if status == 416:
+        return _NothingThereError()
     words = f": {error.message}" if error.message and code else ""
     told = f"Object Storage answered {operation} with HTTP {' '.join(filter(None, (str(status), code)))}{words}"
     is_hidden = status == 404 and code in _NO_BUCKET

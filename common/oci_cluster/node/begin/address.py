@@ -79,12 +79,8 @@ def interface_of(address: str) -> str:
         if ipaddress.ip_address(text) == wanted:
             return name
     for name, text, mask in found:
-        own = ipaddress.ip_address(text)
-        if (
-            own.version == wanted.version == 4
-            and mask
-            and wanted in ipaddress.ip_network(f"{text}/{mask}", strict=False)
-        ):
+        is_v4 = mask and "." in text
+        if is_v4 and wanted in ipaddress.ip_network(f"{text}/{mask}", strict=False):
             return name
     seen = ", ".join(f"{name} {text}" for name, text, _ in found) or "none"
     raise SettingsError(f"no network interface of this node has NODE_ADDRESS {address}; seen: {seen}")

@@ -12,14 +12,14 @@ import hashlib
 import json
 import logging
 import os
-import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from oci_cluster.contract.parsers import parse_args, parse_named_args, parse_switch
 from oci_cluster.contract.settings import ads_names
 from oci_cluster.contract.settings.node import read_settings
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError
 from oci_cluster.node.begin.rank import claim_rank, ranks_of_group
 
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 # The name of a Job for ADS's nodes if there is none, as on somebody's own machine.
 _NO_JOB = "Undefined"
 _OUTPUTS = "OCI__SYNC_DIR"
+_WAITING = Waiting()
 # Variables that tell a node outside OCI its identity: ADS's names, by those of ocifs.
 _IDENTITY = {"OCIFS_IAM_TYPE": "OCI_IAM_TYPE", "OCIFS_CONFIG_PROFILE": "OCI_CONFIG_PROFILE"}
 
@@ -57,12 +58,7 @@ def with_own_names(environ: Mapping[str, str]) -> dict[str, str]:
     return found.environ
 
 
-def with_own_rank(
-    environ: Mapping[str, str],
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Mapping[str, str]:
+def with_own_rank(environ: Mapping[str, str], waiting: Waiting = _WAITING) -> Mapping[str, str]:
     """Return *environ* with a rank that no other node has or has had."""
     told = environ.get("NODE_RANK") or environ.get("RANK") or environ.get("OCI__RANK")
     settings = read_settings({**environ, **({} if told else {"NODE_RANK": "1"})})
@@ -72,7 +68,7 @@ def with_own_rank(
         " one cluster, once; create a new Job for the next one, or give all its nodes one CLUSTER_ID of their own"
     )
     holder = environ.get("JOB_RUN_OCID") or uuid.uuid4().hex
-    rank = claim_rank(settings, ranks, holder, taken=taken, clock=clock, sleep=sleep)
+    rank = claim_rank(settings, ranks, holder, taken=taken, waiting=waiting)
     return {**environ, "NODE_RANK": str(rank)}
 
 

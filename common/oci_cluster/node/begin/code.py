@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import re
-import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
@@ -44,11 +44,6 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
 
     It is ``<fsspec URL of a tar>#sha256=<hex>``, ``git+<URL>@<branch, tag or commit>``, or ``folder+<fsspec URL>``,
     which is taken as it is. Nothing is put there before all of it has been fetched and checked.
-
-    Raises:
-        SettingsError: *uri* has another form, its content has another hash, or an archive reaches outside *target*.
-        NoCodeError, NotPermittedError: there is none, or git cannot fetch it; storage refuses.
-        StorageError: storage did not answer, which another try may change.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)
@@ -100,7 +95,7 @@ def _fetch_folder(url: str, target: Path) -> None:
             return
         if fs.info(path)["type"] != "file":
             raise FileNotFoundError(f"{path} has no files")
-        _get_file(fs, path, target / _base_name(path))
+        _copy(fs, path, target / _base_name(path))
 
 
 def _copy_folder(fs: Any, path: str, target: Path) -> int:
@@ -114,24 +109,28 @@ def _copy_folder(fs: Any, path: str, target: Path) -> int:
             place.mkdir(exist_ok=True)
             count += _copy_folder(fs, name, place)
         else:
-            _get_file(fs, name, place)
+            _copy(fs, name, place)
             count += 1
     return count
 
 
-def _get_file(fs: Any, path: str, target: Path) -> None:
-    if not _is_local(fs):
-        fs.get_file(path, str(target))
-        return
-    with open_regular(path) as source, target.open("wb") as file:
-        shutil.copyfileobj(source, file)
-
-
-def _is_local(fs: Any) -> bool:
-    """Return whether others may have put a pipe there."""
+def _copy(fs: Any, path: str, target: Path, most: float = math.inf) -> None:
+    """Copy the file *path* of *fs*, of *most* bytes at most, to *target*."""
     from fsspec.implementations.local import LocalFileSystem  # noqa: PLC0415 - see _open
 
-    return isinstance(fs, LocalFileSystem)
+    if fs.protocol == "oci":
+        is_whole = fs.get_file(path, str(target), most=most)
+    else:
+        # On this machine others may have put a pipe there.
+        is_local = isinstance(fs, LocalFileSystem)
+        with target.open("wb") as file, open_regular(path) if is_local else fs.open(path, "rb") as source:
+            while file.tell() <= most and (piece := source.read(1 << 20)):
+                file.write(piece)
+            is_whole = file.tell() <= most
+    if not is_whole:
+        raise SettingsError(
+            f"CODE_URI {path} is larger than {_MOST_BYTES >> 20} MiB; put data elsewhere, and read it from the script"
+        )
 
 
 def _base_name(path: str) -> str:
@@ -145,40 +144,20 @@ def _fetch_tar(url: str, digest: str, target: Path) -> None:
     archive = target.with_suffix(".tar")
     with _asking(url):
         fs, path = _open(url)
-        if not url.startswith("oci://"):
-            _copy_archive(fs, path, archive)
-        elif not fs.get_file(path, str(archive), most=_MOST_BYTES):
-            raise _too_large(path)
-    found = _sha256(archive)
-    if found != digest:
-        raise SettingsError(f"CODE_URI {url} has sha256 {found}, expected {digest}; upload it again or correct the URI")
+        _copy(fs, path, archive, _MOST_BYTES)
+    found = hashlib.sha256()
+    with archive.open("rb") as content:
+        while piece := content.read(1 << 20):
+            found.update(piece)
+    if found.hexdigest() != digest:
+        raise SettingsError(
+            f"CODE_URI {url} has sha256 {found.hexdigest()}, expected {digest}; upload it again or correct the URI"
+        )
     target.mkdir()
     try:
         unpack(archive, target)
     except (ArchiveError, OSError) as error:
         raise SettingsError(f"CODE_URI {url} cannot be unpacked: {error}") from error
-
-
-def _sha256(file: Path) -> str:
-    found = hashlib.sha256()
-    with file.open("rb") as content:
-        while piece := content.read(1 << 20):
-            found.update(piece)
-    return found.hexdigest()
-
-
-def _copy_archive(fs: Any, path: str, target: Path) -> None:
-    """Copy the file *path* of *fs*, which nobody has checked yet, to *target*."""
-    with target.open("wb") as file, open_regular(path) if _is_local(fs) else fs.open(path, "rb") as source:
-        while piece := source.read(1 << 20):
-            file.write(piece)
-            if file.tell() > _MOST_BYTES:
-                raise _too_large(path)
-
-
-def _too_large(path: str) -> SettingsError:
-    most = f"{_MOST_BYTES >> 20} MiB"
-    return SettingsError(f"CODE_URI {path} is larger than {most}; put data elsewhere, and read it from the script")
 
 
 def _open(url: str) -> tuple[Any, str]:

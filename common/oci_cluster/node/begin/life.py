@@ -66,17 +66,17 @@ class LedLife:
         """Answer the nodes that have arrived, as the cluster dir's *listing* shows."""
         cluster_dir = self._loop.cluster_dir
         # A node that is started again may arrive in the second in which it was interrupted.
-        listing = cluster_dir.settled(listing)
-        if listing.get(LIFE, "") != self._shown:
+        may_be_new = cluster_dir.has_coarse_times
+        if may_be_new or listing.get(LIFE, "") != self._shown:
             self._check_that_it_leads()
             self._shown = listing.get(LIFE, "")
         for name, fingerprint in listing.items():
             found = _ARRIVAL.fullmatch(name)
-            if found is None or self._arrivals.get(name) == fingerprint:
+            if found is None or (self._arrivals.get(name) == fingerprint and not may_be_new):
                 continue
             fields = cluster_dir.read(name, any_life=True)
             self._arrivals[name] = fingerprint
-            if fields is not None:
+            if fields is not None and self._answers.get(found["arrival"]) != fields["counter"]:
                 self._answers[found["arrival"]] = fields["counter"]
                 self._is_told = False
         if not self._is_told:

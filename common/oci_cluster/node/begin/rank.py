@@ -9,28 +9,25 @@ begins to look.
 from __future__ import annotations
 
 import logging
-import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import claim_file, node_name
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
-from oci_cluster.contract.storage.retry import poll_delays
+from oci_cluster.contract.storage.retry import Waiting, poll_delays
 from oci_cluster.errors import SettingsError, StoppedError, StorageError, TimedOutError
 from oci_cluster.node.begin.life import Arrival
 
 log = logging.getLogger(__name__)
 
 
-def with_own_rank(
-    environ: Mapping[str, str],
-    *,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Mapping[str, str]:
+_WAITING = Waiting()
+
+
+def with_own_rank(environ: Mapping[str, str], waiting: Waiting = _WAITING) -> Mapping[str, str]:
     """Return *environ* of a node of a group, with its rank."""
     told = environ.get("NODE_RANK", "")
     settings = read_settings({**environ, "NODE_RANK": "1"})
@@ -41,48 +38,34 @@ def with_own_rank(
         f"all {len(ranks)} ranks of {settings.mode} are taken: the service has started more nodes than the launch asked"
         " for, or one of them again; launch again"
     )
-    rank = claim_rank(settings, ranks, uuid.uuid4().hex, taken=taken, clock=clock, sleep=sleep)
+    rank = claim_rank(settings, ranks, uuid.uuid4().hex, taken=taken, waiting=waiting)
     log.info("rank %d of group %s; the service's number is %s", rank, settings.node_group, told or "not given")
     return {**environ, "NODE_RANK": str(rank)}
 
 
-def claim_rank(
-    settings: NodeSettings,
-    ranks: Sequence[int],
-    holder: str,
-    *,
-    taken: str,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> int:
+def claim_rank(settings: NodeSettings, ranks: Sequence[int], holder: str, *, taken: str, waiting: Waiting) -> int:
     """Return the first free one of *ranks*, which is *holder*'s from now on.
 
-    Where all are taken, the error says *taken*. A launch that is over, and ``TIMEOUT`` without an answer, are errors,
-    too.
+    Where all are taken, the error says *taken*.
     """
     cluster_dir = ClusterDir(settings.cluster_url, settings.launch_id, settings.launch_key)
     arrival = Arrival(cluster_dir, f"{settings.mode}-{holder}")
-    give_up_at = clock() + settings.timeout_s
+    give_up_at = waiting.clock() + settings.timeout_s
     for delay in poll_delays(settings.poll_ceiling_s):
         try:
             cluster_dir.create()
-            if settings.interruptible and not cluster_dir.life and not _enter_life(cluster_dir, arrival):
-                if clock() >= give_up_at:
-                    raise TimedOutError(
-                        f"no main has begun a life within {settings.timeout_s:g} s (TIMEOUT) in {cluster_dir.url}"
-                    )
-                sleep(delay)
-                continue
-            rank = _claim(cluster_dir, settings, ranks, holder)
+            if not settings.interruptible or cluster_dir.life or _enter_life(cluster_dir, arrival):
+                if (rank := _claim(cluster_dir, settings, ranks, holder)) is None:
+                    raise SettingsError(f"{taken} ({cluster_dir.url})")
+                return rank
+            if waiting.clock() >= give_up_at:
+                limit = f"{settings.timeout_s:g} s (TIMEOUT)"
+                raise TimedOutError(f"no main has begun a life within {limit} in {cluster_dir.url}")
         except StorageError as error:
-            if clock() >= give_up_at:
+            if waiting.clock() >= give_up_at:
                 raise
             log.warning("no rank yet: %s; trying again", error)
-            sleep(delay)
-            continue
-        if rank is None:
-            raise SettingsError(f"{taken} ({cluster_dir.url})")
-        return rank
+        waiting.sleep(delay)
     raise AssertionError  # poll_delays never ends
 
 

@@ -55,11 +55,6 @@ class Failure(Outcome):
         """False where no other node can have brought it on; else nobody knows."""
         return False if self.is_silence or self.is_own_error else None
 
-    @property
-    def was_stopped(self) -> bool:
-        """True if somebody has ended the node: nothing has failed."""
-        return self.exit_code == ExitCode.STOPPED and not self.is_unasked
-
     def told(self, how: str = "") -> str:
         """Return the reason after the node and *how*, unless it begins with the node."""
         return self.reason if self.reason.startswith(f"{self.node}: ") else f"{self.node}{how}: {self.reason}"
@@ -78,12 +73,8 @@ class Restart:
 class NodesWatch:
     """The other nodes as main sees them: present, joined or failed."""
 
-    def __init__(
-        self, settings: NodeSettings, *, wall_clock: Callable[[], float], unusable: Mapping[str, str] | None = None
-    ) -> None:
-        self._settings = settings
-        self._wall_clock = wall_clock
-        self._unusable = {} if unusable is None else unusable
+    def __init__(self, settings: NodeSettings, unusable: Mapping[str, str], wall_clock: Callable[[], float]) -> None:
+        self._settings, self._unusable, self._wall_clock = settings, unusable, wall_clock
         self._expected = frozenset(settings.other_nodes)
         # Latest fingerprint of each heartbeat, and when it changed.
         self._alive: dict[str, tuple[str, float]] = {}
@@ -98,8 +89,8 @@ class NodesWatch:
         self._told: set[str] = set()
         # Fingerprints of files of other lives: until they change, they need not be read again.
         self._others: dict[str, str] = {}
-        # When nodes were interrupted last.
-        self._interrupted: dict[str, float] = {}
+        #: When nodes were interrupted last.
+        self.interrupted: dict[str, float] = {}
         self.failures: dict[str, Failure] = {}
         self.attempt = 0
         self._observed_at = 0.0
@@ -132,10 +123,6 @@ class NodesWatch:
         is_short = workers < self._settings.min_workers
         return [node for node in nodes if is_short or node.startswith("PS")]
 
-    def interrupted_since(self, moment: float) -> list[str]:
-        """Return the nodes that were interrupted after *moment*."""
-        return [node for node, noticed_at in self._interrupted.items() if noticed_at >= moment]
-
     @property
     def suspect_at(self) -> float:
         """The moment when the first node would be lost: list the cluster dir then."""
@@ -158,8 +145,9 @@ class NodesWatch:
             if failure is not None and failure != self.failures.get(node):
                 self.failures[node] = failure
                 if failure.is_interruption:
-                    self._interrupted[node] = failure.noticed_at
-                if failure.has_left and failure.was_stopped:  # scale.sh, and nothing is wrong
+                    self.interrupted[node] = failure.noticed_at
+                was_stopped = failure.exit_code == ExitCode.STOPPED and not failure.is_unasked
+                if failure.has_left and was_stopped:  # scale.sh, and nothing is wrong
                     log.info("%s %s: %s", node, "ended" if failure.is_interruption else "left", failure.reason)
                     continue
                 what = "lost" if failure.has_left else "failed"

@@ -64,7 +64,7 @@ NO_ANSWER: Final = NoAnswer()
 class StorageHealth:
     """Times without answers of storage, logged once, and rarely if they repeat."""
 
-    def __init__(self, clock: Callable[[], float], *, is_main: bool = False) -> None:
+    def __init__(self, clock: Callable[[], float], *, is_main: bool) -> None:
         """Begin with storage that answers; one that *is_main* may have yet to come."""
         self._clock = clock
         self._who = "main" if is_main else "storage"
@@ -107,14 +107,17 @@ class StorageHealth:
 class Schedule:
     """The moment when something is due: at an interval, sooner after a failed request."""
 
-    def __init__(self, interval_s: float) -> None:
+    def __init__(self, interval_s: float, *, first_s: float | None = None) -> None:
+        """Begin with the interval; or with *first_s*, and more and more."""
         self._interval_s = interval_s
         self._delays: Iterator[float] = itertools.repeat(interval_s)
+        if first_s is not None:
+            self._delays = poll_delays(interval_s, first_s=first_s)
         self._answered = True
         #: When it is due.
         self.at = 0.0
 
-    def done(self, moment: float, *, answered: bool) -> None:
+    def done(self, moment: float, *, answered: bool = True) -> None:
         """Take note that it was done at *moment*, and whether storage *answered*."""
         if answered and not self._answered:
             self._delays = itertools.repeat(self._interval_s)
@@ -123,9 +126,9 @@ class Schedule:
         self._answered = answered
         self.at = moment + next(self._delays)
 
-    def often(self, moment: float) -> None:
+    def often(self, moment: float, *, first_s: float = 0.2) -> None:
         """Make it due often from *moment* on, then less and less."""
-        self._delays = poll_delays(self._interval_s, first_s=_OFTEN_S)
+        self._delays = poll_delays(self._interval_s, first_s=first_s)
         self.at = moment + next(self._delays)
 
 
@@ -195,10 +198,9 @@ class NodeLoop:
         self._observations = Schedule(settings.heartbeat_interval_s)
         ceiling_s = settings.poll_ceiling_s
         # Main, whose list shows what fails, too, looks more often than a worker, which looks for the end alone.
-        self._rest_s = ceiling_s if settings.is_main else max(ceiling_s, min(_FEWER * ceiling_s, _LOOK_AT_REST_S))
-        # When the ``stop`` file is looked for, and how long until the look after that.
-        self._look_at = self.started_at
-        self._looks = self._young_looks(self._rest_s)
+        rest_s = ceiling_s if settings.is_main else max(ceiling_s, min(_FEWER * ceiling_s, _LOOK_AT_REST_S))
+        #: When the ``stop`` file is looked for.
+        self.looks = Schedule(rest_s, first_s=self._young_s)
         # Until when storage wants to be left alone, and how many requests it has not answered.
         self._silent_until = self.started_at
         self._unanswered = 0
@@ -228,7 +230,7 @@ class NodeLoop:
 
     def wait_until_due(self) -> None:
         """Wait until a heartbeat, a look at the others, or the log is due."""
-        due = [self._look_at, self._beats.at, self._observations.at, self.role.suspect_at]
+        due = [self.looks.at, self._beats.at, self._observations.at, self.role.suspect_at]
         if self._log_shipper is not None and self.has_joined:
             due.append(self._log_shipper.look_at)
         # Storage that wants to be left alone would not be asked.
@@ -243,16 +245,16 @@ class NodeLoop:
     def wait_for(self, what: str, poll: Callable[[], T | None], missing: Callable[[], Sequence[str]] = tuple) -> T:
         """Return what *poll* finds within ``TIMEOUT``; other *missing* nodes make it ask often.
 
-        Raises what :meth:`obey` does; TimedOutError, or StorageError, if it does not come in time.
+        Raises what :meth:`raise_if_ended` does; TimedOutError, or StorageError, if it does not come in time.
         """
         # A work dir that is polled often costs little to poll: workers there have main's address 0.15 s sooner.
-        delays, before = self._young_looks(), missing()
+        delays, before = poll_delays(self._settings.poll_ceiling_s, first_s=self._young_s), missing()
         while True:
             found = self.ask(poll)
             if found and not isinstance(found, NoAnswer):
                 return found
             if (left := missing()) != before:  # nodes come one after the other: the next is not far
-                delays, before = self._young_looks(), left
+                delays, before = poll_delays(self._settings.poll_ceiling_s, first_s=self._young_s), left
             self.raise_if_ended()
             self.run_due()
             self.role.check()
@@ -268,9 +270,9 @@ class NodeLoop:
                 raise TimedOutError(f"{waited} in {self.cluster_dir.url}; {detail}")
             self.wait(min(next(delays), self.left_s))
 
-    def _young_looks(self, longest_s: float = 0.0) -> Iterator[float]:
-        ceiling_s = self._settings.poll_ceiling_s
-        return poll_delays(longest_s or ceiling_s, first_s=min(0.2, ceiling_s / 10))
+    @property
+    def _young_s(self) -> float:
+        return min(0.2, self._settings.poll_ceiling_s / 10)
 
     # --- Signs of life -------------------------------------------------------------------------------------
 
@@ -296,7 +298,7 @@ class NodeLoop:
 
     def observe_often(self) -> None:
         """Call :meth:`Role.observe` often for a while: a word of others is awaited."""
-        self._observations.often(self.clock())
+        self._observations.often(self.clock(), first_s=_OFTEN_S)
 
     def beat(self) -> None:
         """Publish a heartbeat now."""
@@ -331,17 +333,11 @@ class NodeLoop:
     # --- Obedience -----------------------------------------------------------------------------------------
 
     def raise_if_ended(self) -> None:
-        """Raise what ends this node now.
-
-        Raises:
-            StoppedError: a signal, the ``stop`` file, the TTL of a kept cluster.
-            LifeInterruptedError: TERM, where that ends this life alone.
-            TimedOutError: the TTL, before the entry point has ended.
-        """
+        """Raise what ends this node now: a signal, the ``stop`` file or the TTL."""
         if (number := self._signals.received) is not None:
             self._end_by(number)
-        if self.clock() >= self._look_at:
-            self.looked()
+        if self.clock() >= self.looks.at:
+            self.looks.done(self.clock())
             stop = self.ask(lambda: self._read_stop() if self.role.may_be_stopped() else None)
             if isinstance(stop, Outcome):
                 raise StoppedError(stop.reason, exit_code=stop.exit_code)
@@ -360,19 +356,6 @@ class NodeLoop:
         if isinstance(stop := self.ask(self._read_stop), Outcome):
             raise StoppedError(stop.reason, exit_code=stop.exit_code)
         raise LifeInterruptedError(f"interrupted: {node} was told to end by signal {number}")
-
-    def look_often(self, first_s: float = 0.2) -> None:
-        """Look for the ``stop`` file often, from *first_s* on, then less and less."""
-        self._looks = poll_delays(self._rest_s, first_s=first_s)
-        self.looked()
-
-    def looked(self) -> None:
-        """Take note that the ``stop`` file has been looked for now."""
-        self._look_at = self.clock() + next(self._looks)
-
-    def look_now(self) -> None:
-        """Have the ``stop`` file looked for at once: it has been seen."""
-        self._look_at = self.clock()
 
     def _read_stop(self) -> Outcome | None:
         fields = read_stop(self.cluster_dir)

@@ -218,7 +218,11 @@ class LogPump:
         for descriptor in (1, 2):
             os.dup2(output, descriptor)
         os.close(output)
-        self._marked = [_Marked(handler, mark) for handler in logging.getLogger().handlers if _is_stderr(handler)]
+        self._marked = [
+            _Marked(handler, mark)
+            for handler in logging.getLogger().handlers
+            if isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr
+        ]
         self._is_over = False
 
     def printed_at(self) -> float:
@@ -274,10 +278,6 @@ class LogPump:
         if self._tell >= 0:
             os.close(self._tell)
             self._tell = -1
-
-
-def _is_stderr(handler: logging.Handler) -> bool:
-    return isinstance(handler, logging.StreamHandler) and handler.stream is sys.stderr
 
 
 class _Marked(logging.Formatter):

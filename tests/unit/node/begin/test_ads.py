@@ -13,6 +13,7 @@ from unit.fake_cluster import make_project
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StorageError
 from oci_cluster.node import start
 from oci_cluster.node.begin.ads import with_own_names, with_own_rank
@@ -252,22 +253,22 @@ def test_storage_is_asked_until_it_answers(root: Path, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(ClusterDir, "create", flaky)
     waited: list[float] = []
-    own = with_own_rank(with_own_names(of_ads(root)), clock=lambda: 0.0, sleep=waited.append)
+    own = with_own_rank(with_own_names(of_ads(root)), Waiting(lambda: 0.0, waited.append))
     assert (own["NODE_RANK"], len(waited)) == ("0", 2)
 
 
 def test_the_agent_gets_ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    seen: list[NodeSettings] = []
+    seen: list[str] = []
     monkeypatch.setenv("OCIFS_IAM_TYPE", "")
 
-    def stop(settings: NodeSettings) -> None:
-        seen.append(settings)
+    def stop(node: str, **_: object) -> None:
+        seen.append(node)
         raise SettingsError("enough")
 
-    monkeypatch.setattr(start, "_open_cluster_dir", stop)
+    monkeypatch.setattr(start, "LogPump", stop)
     with pytest.raises(SettingsError, match="enough"):
         start.run_agent(of_ads(root, OCI_IAM_TYPE="api_key"))
-    assert seen[0].rank == 0
+    assert seen == ["MAIN"]
     assert os.environ["OCIFS_IAM_TYPE"] == "api_key"
     # A launch of ours decides: nothing is claimed, and what it has not given is missing.
     with pytest.raises(SettingsError, match="LAUNCH_ID is not set"):

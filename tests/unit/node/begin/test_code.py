@@ -208,6 +208,8 @@ def test_an_object_that_is_larger_is_no_code(target: Path, monkeypatch: pytest.M
     asked = []
 
     class Files:
+        protocol = "oci"
+
         def get_file(self, *words: str, most: float = 0) -> bool:
             asked.append((*words, most))
             return False

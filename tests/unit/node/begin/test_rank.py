@@ -13,6 +13,7 @@ from unit.fake_cluster import KEY, LAUNCH, make_project
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.names import LIFE, STOP
+from oci_cluster.contract.storage.retry import Waiting
 from oci_cluster.errors import SettingsError, StoppedError, StorageError, TimedOutError
 from oci_cluster.node.begin.rank import with_own_rank
 
@@ -112,7 +113,7 @@ def test_an_answer_that_is_lost_costs_no_rank(
     """What was written is this node's; what was not is tried again."""
     Storage(monkeypatch, {0: is_done})
     given = environ(f"file://{root}/work", "WORKER", 3)
-    assert with_own_rank(given, clock=clock, sleep=clock.sleep)["NODE_RANK"] == "3"
+    assert with_own_rank(given, Waiting(clock, clock.sleep))["NODE_RANK"] == "3"
     assert len(clock.waits) == (0 if is_done else 1)
 
 
@@ -122,7 +123,7 @@ def test_storage_that_never_answers_is_not_asked_for_ever(
     """As long as TIMEOUT."""
     Storage(monkeypatch, dict.fromkeys(range(1000), False))
     with pytest.raises(StorageError, match="503"):
-        with_own_rank(environ(f"file://{root}/work", "WORKER", 3), clock=clock, sleep=clock.sleep)
+        with_own_rank(environ(f"file://{root}/work", "WORKER", 3), Waiting(clock, clock.sleep))
     assert 60 <= clock() - 1000 < 70
 
 
@@ -158,10 +159,10 @@ def test_in_another_life_all_ranks_can_be_taken_anew(root: Path, empty_memory: N
     for number in (1, 2):
         main.begin(number)
         given = environ("memory://work", "WORKER", "0", INTERRUPTIBLE="1")
-        ranks = [with_own_rank(given, sleep=main.sleep)["NODE_RANK"] for _ in range(WORKERS)]
+        ranks = [with_own_rank(given, Waiting(sleep=main.sleep))["NODE_RANK"] for _ in range(WORKERS)]
         assert sorted(ranks) == ["1", "2", "3", "4"]
     with pytest.raises(SettingsError, match="all 4 ranks of WORKER are taken"):
-        with_own_rank(given, sleep=main.sleep)
+        with_own_rank(given, Waiting(sleep=main.sleep))
     assert [name for name in main.files() if name.endswith("_arrival.json")] == []
 
 
@@ -172,7 +173,7 @@ def test_a_node_without_a_rank_waits_for_the_life_that_answers(root: Path, empty
     main.sleep(0)
     given = environ("memory://work", "WORKER", "0", INTERRUPTIBLE="1", TIMEOUT="30")
     with pytest.raises(TimedOutError, match=r"no main has begun a life within 30 s \(TIMEOUT\)"):
-        with_own_rank(given, clock=clock, sleep=clock.sleep)
+        with_own_rank(given, Waiting(clock, clock.sleep))
 
 
 def test_a_node_without_a_rank_obeys_a_stop_of_the_launch(root: Path, empty_memory: None) -> None:
