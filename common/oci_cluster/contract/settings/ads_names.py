@@ -131,6 +131,13 @@ _NO_OPTION = {
 _NO_MPI = "there is no MPI in the images: ranks find each other by gloo, and reduce by NCCL or gloo"
 
 
+def settings_of(framework: str) -> frozenset[str]:
+    """Return our settings that a YAML of *framework* can give by variables and options."""
+    by_name = {row.own for row in _NAMES if row.own and framework in (row.frameworks or (framework,))}
+    encrypts = {"CLUSTER_TLS"} if framework == "dask" else set()
+    return frozenset(by_name | {*_OPTIONS.get(framework, {}).values()} | encrypts)
+
+
 @dataclass
 class Options:
     """The counterparts of a program's options, where ADS starts that program."""
