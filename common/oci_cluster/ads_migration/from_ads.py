@@ -113,7 +113,7 @@ def _divided(
 
 
 def _of_launch(found: Conversion, backend: str) -> dict[str, str]:
-    """Return the settings of one launch that the framework has, with their defaults; empty: there is none."""
+    """Return the framework's settings of one launch, with their defaults. Empty: there is none."""
     own = framework_defaults(framework_dir(found.framework))
     defaults = {name: row.backend_defaults.get(backend, row.default or "") for name, row in SETTINGS.items()} | own
     return {name: defaults[name] for name in sorted({*settings_of(found.framework), *_OF_LAUNCH}) if name in defaults}
@@ -164,15 +164,15 @@ def _tell(found: Conversion, source: str, say: Say) -> None:
 
 
 def _merged(before: str | None, there: Mapping[str, str], settings: Mapping[str, str], source: str) -> str:
-    """Return a `config.env` of *settings*: a new one, or that of *before* with what it lacks."""
+    """Return a new `config.env` of *settings*, or that of *before* with what it lacks."""
     if before is None:
-        return _text(settings, f"Made of {source} by from-ads.sh")
+        return _text(settings, f"Made from {source} by from-ads.sh")
     lacking = {name: text for name, text in settings.items() if name not in there}
     if not lacking:
         return before
     start = before if before.endswith("\n") or not before else f"{before}\n"
     blank = "\n" if start else ""
-    return f"{start}{blank}{_text(lacking, f'Added of {source} by from-ads.sh')}"
+    return f"{start}{blank}{_text(lacking, f'Added from {source} by from-ads.sh')}"
 
 
 def _text(settings: Mapping[str, str], title: str) -> str:

@@ -130,7 +130,7 @@ def test_a_file_that_is_there_stays(root: Path) -> None:
     assert config.read_text() == own
 
     _, out, said = run(root, Asked(path, "oci", merge=True, dry_run=True))
-    assert out.startswith(f"{own}\n\n# Added of train.yaml by from-ads.sh")
+    assert out.startswith(f"{own}\n\n# Added from train.yaml by from-ads.sh")
     assert config.read_text() == own
 
     _, out, said = run(root, Asked(path, "oci", merge=True))

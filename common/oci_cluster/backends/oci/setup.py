@@ -407,7 +407,7 @@ def _lacking_rules(needed: Needed, given: Sequence[JSON] | None) -> list[JSON]:
 
 
 def _wanted_rules(needed: Needed, there: Sequence[JSON]) -> Iterator[JSON]:
-    """Yield our rules, under a name of their own where the usual one has another work dir's: two teams, one bucket."""
+    """Yield our rules. One gets another name where the usual one has another work dir's: two teams, one bucket."""
     taken = {rule["name"]: rule.get("objectNameFilter") for rule in there}
     for rule in lifecycle_rules(needed):
         below = rule.get("objectNameFilter")
