@@ -111,8 +111,8 @@ bench: $(python_tools) ## measure clusters beside bare Dask, bare torchrun, bare
 chaos: $(python_tools) ## random faults on real clusters: N= schedules, from the seed SEED=, of FRAMEWORKS= or BACKEND=
 	PYTHONPATH=tests:tests/kubernetes .venv/bin/python -m chaos $(if $(BACKEND),--backend $(BACKEND)) $(if $(N),--count $(N)) $(if $(SEED),--seed $(SEED)) $(if $(FRAMEWORKS),--frameworks $(FRAMEWORKS))
 
-demo-oci: $(python_tools) ## a launch on a stand-in for OCI, and the requests that it makes
-	.venv/bin/python tests/demo_oci.py
+demo-oci: $(python_tools) ## a launch on a stand-in for OCI, and the requests that it makes; LAUNCH='pytorch 2'
+	.venv/bin/python tests/demo_oci.py $(LAUNCH)
 
 screenshots: $(python_tools) ## make the pictures of docs/images anew, in a real browser
 	PYTHONPATH=tests .venv/bin/python tests/screenshots.py

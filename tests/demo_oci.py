@@ -1,8 +1,12 @@
-"""`make demo-oci`: launch a Dask cluster on the stand-in for OCI, and show what was asked of it. Needs no tenancy."""
+"""`make demo-oci`: launch a cluster on the stand-in for OCI, and show what was asked of it. Needs no tenancy.
+
+Words are those of a launch: `make demo-oci LAUNCH="pytorch 2"`.
+"""
 
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 import sysconfig
@@ -13,14 +17,17 @@ from pathlib import Path
 from oci_service.handle import Service
 
 ROOT = Path(__file__).resolve().parents[1]
-IMAGE = "iad.ocir.io/stand-in/dask:1"
+_EXAMPLE = ["dask", "3"]
 
 
-def main() -> int:
+def main(launch: list[str]) -> int:
     """Launch, list, show; return the launch's exit code."""
-    prepare = [sys.executable, "-m", "oci_cluster", "prepare", "dask"]
+    prepare = [sys.executable, "-m", "oci_cluster", "prepare", launch[0]]
     environ = {**os.environ, "PYTHONPATH": str(ROOT / "common")}
-    made = subprocess.run(prepare, env=environ, stdout=subprocess.PIPE, text=True, check=True)
+    made = subprocess.run(prepare, env=environ, stdout=subprocess.PIPE, text=True, check=False)
+    if made.returncode:
+        return made.returncode  # it has said why
+    image_name = f"iad.ocir.io/stand-in/{launch[0]}:1"
     python = Path(made.stdout.strip())
     with tempfile.TemporaryDirectory(prefix="oci-") as directory, Service(Path(directory) / "service") as service:
         image = {
@@ -31,13 +38,11 @@ def main() -> int:
                 "PYTHONPATH": sysconfig.get_path("purelib"),  # ocifs, which an image has beside the framework
             },
         }
-        service.control({"images": {IMAGE: image}})
-        tenancy = {**os.environ, **service.environ, **service.settings, "BACKEND": "oci", "IMAGE": IMAGE}
-        print(
-            "A stand-in for OCI is running, until all of this has been shown.\n\n$ ./scripts/launch.sh dask 3",
-            flush=True,
-        )
-        code = subprocess.run([ROOT / "scripts" / "launch.sh", "dask", "3"], env=tenancy, check=False).returncode
+        service.control({"images": {image_name: image}})
+        tenancy = {**os.environ, **service.environ, **service.settings, "BACKEND": "oci", "IMAGE": image_name}
+        print("A stand-in for OCI is running, until all of this has been shown.", flush=True)
+        print(f"\n$ ./scripts/launch.sh {shlex.join(launch)}", flush=True)
+        code = subprocess.run([ROOT / "scripts" / "launch.sh", *launch], env=tenancy, check=False).returncode
         print("\n$ ./scripts/list.sh --all", flush=True)
         subprocess.run([ROOT / "scripts" / "list.sh", "--all"], env=tenancy, check=False)
         calls = service.calls()
@@ -50,4 +55,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:] or _EXAMPLE))

@@ -30,27 +30,28 @@ def running_with(mark: str) -> list[psutil.Process]:
 
 @pytest.mark.timeout(900)
 def test_the_rehearsal_ends_with_0_and_leaves_nothing(project: Project, tmp_path: Path) -> None:
-    """The example's result, the cluster in the list, what was asked of the service; then neither process nor file."""
+    """The launch that LAUNCH names: its result, its line of the list, what was asked; then neither process nor file."""
     demo = tmp_path / "demo"
     shutil.copytree(project.path, demo, symlinks=True)
     shutil.copytree(CHECKOUT / "tests", demo / "tests", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("Makefile", "requirements-dev.txt"):
         shutil.copy(CHECKOUT / name, demo)
     done = subprocess.run(
-        ["make", "--old-file=.venv/.dev-installed", "demo-oci"],  # the tools of developers are there: the test's own
+        # The tools of developers are there: the test's own.
+        ["make", "--old-file=.venv/.dev-installed", "demo-oci", "LAUNCH=dask 2 --name mine"],
         cwd=demo,
         env={**project.environ, "DEMO_MARK": str(tmp_path)},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=3 * PATIENCE_S,  # most of it is the example itself, on three workers of one machine
+        timeout=3 * PATIENCE_S,  # most of it is the example itself, on two workers of one machine
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert re.search(r"^MAIN     \| mean score of 4 folds: 0\.\d+", done.stdout, re.MULTILINE)
-    assert re.search(r"^launch\.sh: cluster dask-\w+ ended with 0 after ", done.stderr, re.MULTILINE)
-    assert re.search(r"^dask-\w+ +dask +.*SUCCEEDED", done.stdout, re.MULTILINE)
-    assert re.search(r"^ +4  launcher  data_science\.create_job_run +200$", done.stdout, re.MULTILINE)
+    assert re.search(r"^launch\.sh: cluster mine ended with 0 after ", done.stderr, re.MULTILINE)
+    assert re.search(r"^mine +dask +.*SUCCEEDED", done.stdout, re.MULTILINE)
+    assert re.search(r"^ +3  launcher  data_science\.create_job_run +200$", done.stdout, re.MULTILINE)
     assert re.search(r"^ +\d+  nodes     object_storage\.put_object +200$", done.stdout, re.MULTILINE)
     assert not re.search(r"^Traceback", done.stdout + done.stderr, re.MULTILINE)  # a node's own is behind its name
     wait_until(lambda: not running_with(str(tmp_path)), lambda: f"the end of {running_with(str(tmp_path))}", 60.0)

@@ -90,7 +90,7 @@ def targets() -> frozenset[str]:
 @functools.cache
 def settings() -> frozenset[str]:
     """Return every name that an environment, config.env or make's command line may give."""
-    found = {*SETTINGS, *VARIABLES}
+    found = {*SETTINGS, *VARIABLES, *re.findall(r"\$\(([A-Z]+)\)", (ROOT / "Makefile").read_text(encoding="utf-8"))}
     for path in ROOT.glob("*/settings.env"):
         found |= set(framework_defaults(path.parent))
     return frozenset(found)

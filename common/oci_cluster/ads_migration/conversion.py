@@ -107,7 +107,8 @@ class Conversion:
             self.set(row.own, text, found)
         elif row is not None:
             kinds = {"": Kind.NO_NEED, "else": Kind.CHANGED, "lost": Kind.LOST}
-            self.note(kinds[row.effect], found, row.reason, name)
+            is_off = bool(row.off) and text.strip() == row.off
+            self.note(Kind.NO_NEED if is_off else kinds[row.effect], found, row.reason, name)
         elif name == "HOROVOD_ARGS":
             self.set_options(found, name, text)
         elif problem := _why_no_variable(name, text):

@@ -16,7 +16,9 @@ from oci_cluster.ads_migration.fields import read_yaml
 from oci_cluster.ads_migration.infrastructure import convert_infrastructure, display_name
 from oci_cluster.ads_migration.job import convert_job
 from oci_cluster.ads_migration.runtime import convert_runtime
-from oci_cluster.contract.settings.settings_files import read_settings_file
+from oci_cluster.contract.settings.ads_names import settings_of
+from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.contract.settings.settings_files import framework_defaults, framework_dir, read_settings_file
 from oci_cluster.errors import ExitCode, NotPermittedError, SettingsError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import at_home, write_whole
@@ -24,8 +26,9 @@ from oci_cluster.system.text import printable
 
 PARTLY = 3
 """The exit code where a field has no counterpart, or is not known."""
-# Settings of one script, and of one shape: once config.env has those of one YAML, those of others are in the printed
-# command alone. With what a command without them says; an empty setting counts as not given: nothing takes it back.
+# Settings of one script, of one shape, and of one launch: once config.env has those of one YAML, those of others are in
+# the printed command alone. With what a command without them says; an empty setting counts as not given: nothing takes
+# it back.
 _OF_SCRIPT = {
     "ENTRY_POINT": "",
     "ENTRY_MODULE": "",
@@ -35,6 +38,8 @@ _OF_SCRIPT = {
     "NAMED_ARGS": "{}",
 }
 _OF_SHAPE = {"OCPUS": "", "MEMORY_GBS": ""}
+# Of a launch, besides what ADS gives by variables and options.
+_OF_LAUNCH = ("HOROVOD_FRAMEWORK", "MAX_RUNTIME")
 # Of a `config.ini`.
 _MOST_BYTES = 20_000
 
@@ -67,7 +72,7 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(f"{path} cannot be read: {error}") from error
     there = read_settings_file(path) if before is not None and asked.merge else {}
-    differing, kept, left = _divided(found.settings, there)
+    differing, kept, left = _divided(found, there, asked.backend)
     if left:
         told = f"{path} has {', '.join(left)} of another launch, and {source} has none"
         say(f"no launch is printed: {told}; take it out of there, or give {source} a project of its own: --output")
@@ -90,18 +95,28 @@ def run(asked: Asked, root: Path, show: Callable[[str], None], say: Say) -> int:
     return ExitCode.OK if found.is_whole else PARTLY
 
 
-def _divided(settings: Mapping[str, str], there: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str], list[str]]:
+def _divided(
+    found: Conversion, there: Mapping[str, str], backend: str
+) -> tuple[dict[str, str], dict[str, str], list[str]]:
     """Return the settings of the command, those of config.env, and what is wrong *there*.
 
     The environment wins over config.env: so the printed launch is that of this YAML, whatever is there.
     """
+    settings = found.settings
     has_script = bool({"ENTRY_POINT", "ENTRY_MODULE"} & {*there})
     has_shape = bool(there.get("SHAPE") and settings.get("SHAPE", there["SHAPE"]) != there["SHAPE"])
-    apart = {**(_OF_SCRIPT if has_script else {}), **(_OF_SHAPE if has_shape else {})}
+    apart = {**({**_OF_SCRIPT, **_of_launch(found, backend)} if has_script else {}), **(_OF_SHAPE if has_shape else {})}
     wanted = {**{name: text for name, text in apart.items() if name in there}, **settings}
     kept = {name: text for name, text in settings.items() if name not in apart}
     differing = {name: text for name, text in wanted.items() if there.get(name, text if name in kept else "") != text}
     return differing, kept, [name for name, text in differing.items() if not text]
+
+
+def _of_launch(found: Conversion, backend: str) -> dict[str, str]:
+    """Return the framework's settings of one launch, with their defaults. Empty: there is none."""
+    own = framework_defaults(framework_dir(found.framework))
+    defaults = {name: row.backend_defaults.get(backend, row.default or "") for name, row in SETTINGS.items()} | own
+    return {name: defaults[name] for name in sorted({*settings_of(found.framework), *_OF_LAUNCH}) if name in defaults}
 
 
 def convert(asked: Asked) -> Conversion:
@@ -149,15 +164,15 @@ def _tell(found: Conversion, source: str, say: Say) -> None:
 
 
 def _merged(before: str | None, there: Mapping[str, str], settings: Mapping[str, str], source: str) -> str:
-    """Return a `config.env` of *settings*: a new one, or that of *before* with what it lacks."""
+    """Return a new `config.env` of *settings*, or that of *before* with what it lacks."""
     if before is None:
-        return _text(settings, f"Made of {source} by from-ads.sh")
+        return _text(settings, f"Made from {source} by from-ads.sh")
     lacking = {name: text for name, text in settings.items() if name not in there}
     if not lacking:
         return before
     start = before if before.endswith("\n") or not before else f"{before}\n"
     blank = "\n" if start else ""
-    return f"{start}{blank}{_text(lacking, f'Added of {source} by from-ads.sh')}"
+    return f"{start}{blank}{_text(lacking, f'Added from {source} by from-ads.sh')}"
 
 
 def _text(settings: Mapping[str, str], title: str) -> str:
@@ -177,8 +192,10 @@ def _write(path: Path, before: str | None, after: str, asked: Asked, say: Say) -
         say(f"{path} is as it was")
         return
     if before is not None:
-        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), path.name, "as it would be", lineterm="")
-        is_wanted, difference = asked.merge or asked.force, "\n".join(lines)
+        is_wanted = asked.merge or asked.force
+        now = "as it is now" if is_wanted else "as it would be"
+        lines = difflib.unified_diff(before.splitlines(), after.splitlines(), path.name, now, lineterm="")
+        difference = "\n".join(lines)
         say(f"{'changed' if is_wanted else 'what would change'} in {path}:\n{difference}")
         if not is_wanted:
             raise SettingsError(

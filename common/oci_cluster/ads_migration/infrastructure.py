@@ -91,7 +91,7 @@ def _take_kind(found: Conversion, kind: Field) -> None:
         found.set("OCI_JOB_STYLE", "multinode", kind)
         found.note(Kind.CHANGED, kind, "without a subnet nodes reach each other only as node groups of one run")
     elif text == "STANDALONE":
-        found.note(Kind.NO_NEED, kind, "follows of SUBNET_OCID")
+        found.note(Kind.NO_NEED, kind, "follows from SUBNET_OCID")
     else:
         found.lose(kind, "STANDALONE (with a subnet) or ME_STANDALONE (without one) are launched alone")
 

@@ -279,6 +279,17 @@ def test_what_horovodrun_would_get_has_no_counterpart(tmp_path: Path, name: str,
     assert [line for line in lost if "nothing of horovod is started with options" in line]
 
 
+def test_what_adss_horovod_yaml_says_by_default_needs_no_look(tmp_path: Path) -> None:
+    """The YAML that ADS's `init` writes switches the timeline off, and has horovodrun say more."""
+    env = "{name: ENABLE_TIMELINE, value: 0}, {name: HOROVOD_ARGS, value: --verbose}"
+    found = converted(tmp_path, framework="horovod", cluster=f"config: {{env: [{env}]}}")
+    assert found.is_whole, told(found)
+    assert [line.partition(": ")[2].partition(":")[0] for line in told(found, Kind.NO_NEED)] == [
+        "ENABLE_TIMELINE",
+        "--verbose",
+    ]
+
+
 def test_another_kind_of_infrastructure_is_named(tmp_path: Path) -> None:
     path = tmp_path / "train.yaml"
     text = "kind: distributed\nspec:\n  infrastructure: {type: dataFlow}\n  cluster: {kind: dask, spec: {}}\n"

@@ -83,6 +83,29 @@ def test_the_size_of_a_machine_goes_with_its_shape(root: Path) -> None:
     assert "config.env has OCPUS, MEMORY_GBS of another launch, and train.yaml has none" in said
 
 
+def test_limits_and_options_of_one_yaml_are_not_those_of_the_next(root: Path) -> None:
+    """A cluster that may live an hour, or shrink to two ranks, says nothing of the launch after it."""
+    limits = "config: {env: [{name: START_TIMEOUT, value: 1200}, {name: OCI__LIFE_SPAN, value: 1h}]}"
+    run(root, Asked(write(root.parent, framework="horovod", cluster=limits), "oci"))
+    assert read_settings_file(root / "config.env").items() >= {"TIMEOUT": "1200", "TTL": "1h"}.items()
+    for framework in ("pytorch", "horovod"):
+        code, out, said = run(root, Asked(write(root.parent, framework=framework), "oci", merge=True))
+        assert (code, out.split(" ./")[0].split(f" {root}")[0]) == (0, "TIMEOUT=600 TTL=1d"), said
+
+    before = (root / "config.env").read_text()
+    elastic = "config: {env: [{name: HOROVOD_ARGS, value: --min-np 2}, {name: SYNC_SLEEP, value: 30}]}"
+    _, out, said = run(root, Asked(write(root.parent, framework="horovod", cluster=elastic), "oci", merge=True))
+    assert {"MIN_NP=2", "OUTPUT_INTERVAL=30"} <= {*shlex.split(out)}
+    assert "config.env gets no MIN_NP, as it has another launch's; the launch below has 2, as train.yaml" in said
+    assert (root / "config.env").read_text() == before
+
+    run(root, Asked(write(root.parent, framework="horovod", cluster=elastic), "oci", force=True))
+    assert "MIN_NP" not in run(root, Asked(write(root.parent), "oci", merge=True))[1]
+    code, out, said = run(root, Asked(write(root.parent, framework="horovod"), "oci", merge=True))
+    assert (code, out) == (3, "")
+    assert "config.env has MIN_NP of another launch, and train.yaml has none" in said
+
+
 def test_what_stands_in_the_yaml_moves_no_terminal(root: Path) -> None:
     clear = '"\\e[2J"'
     path = write(root.parent, cluster=f"name: {clear}\n{clear}: 1", runtime=f'args: ["/code/\\e[2J", {clear}]')
@@ -107,7 +130,7 @@ def test_a_file_that_is_there_stays(root: Path) -> None:
     assert config.read_text() == own
 
     _, out, said = run(root, Asked(path, "oci", merge=True, dry_run=True))
-    assert out.startswith(f"{own}\n\n# Added of train.yaml by from-ads.sh")
+    assert out.startswith(f"{own}\n\n# Added from train.yaml by from-ads.sh")
     assert config.read_text() == own
 
     _, out, said = run(root, Asked(path, "oci", merge=True))

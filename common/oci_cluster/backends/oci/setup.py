@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import re
@@ -401,7 +402,20 @@ def _deletes_more(needed: Needed, given: Sequence[JSON] | None) -> bool:
 
 
 def _lacking_rules(needed: Needed, given: Sequence[JSON] | None) -> list[JSON]:
-    return [rule for rule in lifecycle_rules(needed) if rule not in map(_as_ours, given or [])]
+    there = [_as_ours(rule) for rule in given or []]
+    return [rule for rule in _wanted_rules(needed, there) if rule not in there]
+
+
+def _wanted_rules(needed: Needed, there: Sequence[JSON]) -> Iterator[JSON]:
+    """Yield our rules. One gets another name where the usual one has another work dir's: two teams, one bucket."""
+    taken = {rule["name"]: rule.get("objectNameFilter") for rule in there}
+    for rule in lifecycle_rules(needed):
+        below = rule.get("objectNameFilter")
+        if below and taken.get(rule["name"], below) != below:
+            own = hashlib.sha256(json.dumps(below).encode()).hexdigest()[:8]
+            yield {**rule, "name": f"{rule['name']}-{own}"}
+        else:
+            yield rule
 
 
 def _lifecycle(needed: Needed, found: Found) -> Iterator[Step]:

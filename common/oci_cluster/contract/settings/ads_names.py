@@ -25,6 +25,8 @@ class AdsName:
     """What that means for somebody: nothing (empty), they get something ``else``, or it is ``lost``."""
     frameworks: tuple[str, ...] = ()
     """Where it means this; empty: everywhere."""
+    off: str = ""
+    """The value that says nothing, as what it switches is off anyway."""
 
 
 def _no_need(names: str, reason: str, *frameworks: str) -> list[AdsName]:
@@ -63,7 +65,13 @@ _NAMES = (
     ),
     *_no_need("PROFILE", "PROFILE_CMD alone switches profiling on, on main; PROFILE_NODES=ALL does on all nodes"),
     *_lost("NP", "all slots of all nodes get a rank; SLOTS and the number of workers say how many", "horovod"),
-    *_lost("ENABLE_TIMELINE", "set Horovod's own variable instead: --env HOROVOD_TIMELINE=FILE", "horovod"),
+    AdsName(
+        "ENABLE_TIMELINE",
+        reason="Horovod's own variable switches it on: --env HOROVOD_TIMELINE=FILE",
+        effect="lost",
+        frameworks=("horovod",),
+        off="0",
+    ),
     *_lost("OCI__DIAGNOSTIC_DEFAULT_CONFIG", "check.sh has its own list of checks"),
     *_lost("SHAPE", "SLOTS=auto is one rank for each GPU of the node, or one", "horovod"),
     *_lost(
@@ -123,12 +131,20 @@ _NO_NEED = {
     "--tls-cert": "each launch has a certificate of its own (CLUSTER_TLS=1)",
     "--tls-key": "each launch has a certificate of its own (CLUSTER_TLS=1)",
     "--gloo": "ranks always find each other by gloo",
+    "--verbose": "horovodrun, which it makes say more, does not run here",
 }
 _NO_OPTION = {
     "dask": "Dask's programs are started with options of ours; dask/settings.env has what can be set",
     "horovod": "horovodrun does not run here; Horovod's own variables work: --env HOROVOD_...",
 }
 _NO_MPI = "there is no MPI in the images: ranks find each other by gloo, and reduce by NCCL or gloo"
+
+
+def settings_of(framework: str) -> frozenset[str]:
+    """Return our settings that a YAML of *framework* can give by variables and options."""
+    by_name = {row.own for row in _NAMES if row.own and framework in (row.frameworks or (framework,))}
+    encrypts = {"CLUSTER_TLS"} if framework == "dask" else set()
+    return frozenset(by_name | {*_OPTIONS.get(framework, {}).values()} | encrypts)
 
 
 @dataclass

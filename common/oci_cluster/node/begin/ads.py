@@ -102,7 +102,7 @@ class _Found:
             elif (row := ads_names.find(name, self._framework)) and name != _OUTPUTS:
                 if row.own:
                     self._set(row.own, self.environ[name])
-                elif row.effect and self.environ[name]:
+                elif row.effect and self.environ[name] not in {"", row.off}:
                     log.warning("%s has no counterpart: %s", name, row.reason)
         for own, name in _IDENTITY.items():
             self._set(own, self.environ.get(name, ""))

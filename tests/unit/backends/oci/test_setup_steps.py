@@ -133,6 +133,20 @@ def test_rules_of_others_stay_in_the_bucket_and_ours_are_replaced() -> None:
     assert word(step, "--if-match") == "e"
 
 
+def test_the_rule_of_another_work_dir_stays() -> None:
+    """Of another team, or of another YAML of ADS's: both work dirs have a rule, and each is found again."""
+    ours, uploads = lifecycle_rules(NEEDED)
+    theirs = {**ours, "objectNameFilter": {"inclusionPrefixes": ["b/w/"]}}
+    (step,) = steps(replace(WHOLE, lifecycle=[theirs, uploads]))
+    *there, added = word(step, "--items")
+    assert there == [theirs, uploads]
+    assert added == {**ours, "name": added["name"]}
+    assert added["name"].startswith(f"{ours['name']}-")
+    assert steps(replace(WHOLE, lifecycle=[theirs, uploads, added])) == []
+    (step,) = steps(replace(WHOLE, lifecycle=[theirs, uploads, {**added, "timeAmount": 7}]))
+    assert word(step, "--items") == [theirs, uploads, added]
+
+
 def test_a_bucket_without_rules_gets_ours_if_nobody_is_faster() -> None:
     (step,) = steps(replace(WHOLE, lifecycle=None))
     assert word(step, "--items") == lifecycle_rules(NEEDED)
