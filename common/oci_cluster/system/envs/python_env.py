@@ -285,7 +285,7 @@ def _listed_requirements(root: Path, env_file: Path) -> list[str]:
 
 
 def _kept_builds(root: Path, framework: str) -> Path:
-    """Return where what a post-install.sh has compiled is kept: for all checkouts of a user."""
+    """Return where what a post-install.sh has compiled is kept, for all checkouts."""
     # Compiling Horovod takes minutes, and what comes of it is the same in each.
     own = own_venv(root) / "cache" / framework
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - without a home, too
