@@ -117,7 +117,8 @@ def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
                     taken += 1
                     yield refused("free ports", error)
             if not taken:
-                told = ports.said() or [f"all {len(ports.takes())} of main are free on {addresses.texts[0]}"]
+                count = len(ports.takes())
+                told = ports.said() or [f"{count} port{'' if count == 1 else 's'} of main on {addresses.texts[0]}"]
                 yield fine("free ports", "; ".join(told))
     except BackendError as error:  # no addresses are left
         yield refused("free ports", error)
@@ -139,7 +140,7 @@ def _locks(folders: Sequence[Path]) -> Finding:
         if not is_seen:
             told = f"a lock in {there} holds nobody off"
             return fails("file locks", told, "put the checkout, and WORK_DIR, on a disk of this machine")
-    return fine("file locks", f"they hold in {', '.join(map(str, folders))}")
+    return fine("file locks", f"they work in {', '.join(map(str, folders))}")
 
 
 def _folders(plan: Plan, root: Path) -> list[Path]:

@@ -66,6 +66,7 @@ def test_a_machine_that_can_run_it_is_fine(root: Path, look: Look) -> None:
         ("free ports", "fine"),
         ("file locks", "fine"),
     ], found
+    assert re.fullmatch(r"1 port of main on 127\.\S+", of("free ports", found).text)
     assert sorted(root.rglob("*")) == before
 
 
@@ -211,7 +212,7 @@ def test_locks_must_hold_in_the_work_dir_too(
     found = of("file locks", look(plan))
     assert (found.verdict, found.text) == (
         Verdict.FINE,
-        f"they hold in {root / '.clusters'}, {place}",
+        f"they work in {root / '.clusters'}, {place}",
     )
     monkeypatch.setattr(check, "is_locked", lambda path: path.parent != shared)
     found = of("file locks", look(plan))
