@@ -22,7 +22,7 @@ import time
 _node_dir, _rank_pid = os.environ.get("NODE_DIR"), os.environ.get("RANK_PID")
 MODULE = "torch.distributed.distributed_c10d"
 _is_first, _ranks = os.environ.get("RANK") == "0", os.environ.get("WORLD_SIZE", "1")
-_joined = []
+_joined, _gave_up = [], []
 # An exit may cost so much. A thread that was late by more has not been seen.
 LONGEST_S = 0.1
 # As torch calls each of them, and since when: pytorch#169979.
@@ -44,6 +44,18 @@ def change(module) -> None:
     module.init_process_group = join_here
 
 
+def noted(leave):
+    """Return sys.exit that notes a failure: a refused argument has nothing to do with ranks."""
+
+    @functools.wraps(leave)
+    def leave_here(status=None, /):
+        if status:
+            _gave_up.append(True)
+        leave(status)
+
+    return leave_here
+
+
 def end() -> None:
     """Let torch's threads finish; note for the launcher that the script ended by itself."""
     torch = sys.modules.get("torch")
@@ -60,7 +72,8 @@ def end() -> None:
         except OSError:
             pass  # a full disk: the reason has fewer words
         # torch may be without what has ranks meet, and other libraries may have them meet.
-        if _is_first and _ranks != "1" and MODULE in sys.modules and not (_joined or "horovod" in sys.modules):
+        is_excused = _joined or _gave_up or "horovod" in sys.modules
+        if _is_first and _ranks != "1" and MODULE in sys.modules and not is_excused:
             script = os.path.basename(sys.argv[0])  # noqa: PTH119 - as above
             sys.stderr.write(f"no rank has joined a process group: {script} has run {_ranks} times, each for itself\n")
             sys.stderr.flush()
@@ -106,5 +119,7 @@ def said(thread: str, name: str) -> str:
         return ""
 
 
+if _is_first:
+    sys.exit = noted(sys.exit)
 # The first that is registered is the last that runs, after all that the script registers.
 atexit.register(end)

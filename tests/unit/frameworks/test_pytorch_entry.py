@@ -210,6 +210,7 @@ def test_nothing_is_imported_that_takes_time(run: Run, tmp_path: Path) -> None:
 
 C10D = "def init_process_group(backend='gloo'):\n    return 'group of ' + backend\n"
 ALONE = "no rank has joined a process group: train.py has run 2 times, each for itself\n"
+REFUSED = "usage: train.py [-h]\ntrain.py: error: unrecognized arguments: x\n"
 
 
 @pytest.mark.parametrize(
@@ -217,6 +218,9 @@ ALONE = "no rank has joined a process group: train.py has run 2 times, each for 
     [
         ("import torch", {}, ALONE),
         ("import torch\nraise SystemExit(3)", {}, ALONE),
+        ("import sys, torch\nsys.exit(0)", {}, ALONE),
+        ("import argparse, torch\nargparse.ArgumentParser().parse_args(['x'])", {}, REFUSED),
+        ("import sys, torch\nsys.exit('no data')", {}, "no data\n"),
         ("import torch\nassert torch.distributed.init_process_group('x') == 'group of x'", {}, ""),
         ("import torch.distributed.distributed_c10d as c\nc.init_process_group()", {}, ""),
         ("import torch", {"RANK": "1"}, ""),

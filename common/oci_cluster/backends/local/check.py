@@ -19,9 +19,9 @@ from oci_cluster.backends.local.addresses import Addresses, Ports
 from oci_cluster.backends.local.gpus import share_of, share_out
 from oci_cluster.contract.cluster import Plan, clusters_dir
 from oci_cluster.contract.settings.settings_files import framework_words
-from oci_cluster.errors import BackendError, SettingsError
+from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
 from oci_cluster.system.console import Say
-from oci_cluster.system.envs.python_env import missing_packages, own_venv
+from oci_cluster.system.envs.python_env import has_framework, missing_packages, own_venv
 from oci_cluster.system.files import is_locked, not_writable
 from oci_cluster.system.gpus import VISIBLE
 
@@ -60,19 +60,22 @@ def _python(plan: Plan, root: Path) -> Finding:
             return fails("Python", told, f"{plan.python} -m pip install {' '.join(missing)}")
         return fine("Python", f"{plan.python} has what {plan.framework} needs")
     made = own_venv(root) / "envs" / plan.framework
-    if (made / "bin" / "python").exists():
-        return fine("Python", f"the environment of {plan.framework} is there: {made}")
-    if importlib.util.find_spec("ensurepip") is None:
-        told = f"{sys.executable} cannot make an environment for {plan.framework}: it has no ensurepip"
-        return fails("Python", told, f"apt install python3-venv python{sys.version_info[0]}.{sys.version_info[1]}-venv")
+    try:
+        if has_framework(root, root / plan.framework / "env.yaml", plan.settings.get("TORCH", "")):
+            return fine("Python", f"the environment of {plan.framework} is there: {made}")
+    except NotPermittedError as error:
+        return refused("Python", error)
     return _room(made, plan.framework)
 
 
 def _room(made: Path, framework: str) -> Finding:
-    """Return whether the environment that the first launch makes has room."""
+    """Return whether the next launch can make the environment *made*."""
+    if importlib.util.find_spec("ensurepip") is None:
+        told = f"{sys.executable} cannot make an environment for {framework}: it has no ensurepip"
+        return fails("Python", told, f"apt install python3-venv python{sys.version_info[0]}.{sys.version_info[1]}-venv")
     place = next(folder for folder in made.parents if folder.exists())
     free = shutil.disk_usage(place).free
-    told = f"the first launch makes the environment of {framework} in {made}; {place} has {_size(free)} free"
+    told = f"the next launch makes the environment of {framework} in {made}; {place} has {_size(free)} free"
     if free >= _ENVIRONMENT:
         return fine("Python", told)
     return unknown("Python", f"{told}, and up to {_size(_ENVIRONMENT)} may be needed", f"make room in {place}")
@@ -114,7 +117,8 @@ def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
                     taken += 1
                     yield refused("free ports", error)
             if not taken:
-                told = ports.said() or [f"all {len(ports.takes())} of main are free on {addresses.texts[0]}"]
+                count = len(ports.takes())
+                told = ports.said() or [f"{count} port{'' if count == 1 else 's'} of main on {addresses.texts[0]}"]
                 yield fine("free ports", "; ".join(told))
     except BackendError as error:  # no addresses are left
         yield refused("free ports", error)
@@ -136,7 +140,7 @@ def _locks(folders: Sequence[Path]) -> Finding:
         if not is_seen:
             told = f"a lock in {there} holds nobody off"
             return fails("file locks", told, "put the checkout, and WORK_DIR, on a disk of this machine")
-    return fine("file locks", f"they hold in {', '.join(map(str, folders))}")
+    return fine("file locks", f"they work in {', '.join(map(str, folders))}")
 
 
 def _folders(plan: Plan, root: Path) -> list[Path]:

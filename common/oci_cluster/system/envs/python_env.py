@@ -199,16 +199,9 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
     another one is made anew; without, whatever build is there stays.
     """
     ensure_tools(root, say)
-    # Resolved: the scripts that are installed there name it, and must not name a link that may go.
-    name, directory = env_file.parent.name, own_venv(root).resolve() / "envs" / env_file.parent.name
-    python, hook = directory / "bin" / "python", env_file.with_name("post-install.sh")
-    helpers = sorted(path for path in hook.with_suffix("").glob("*") if path.is_file())
-    # The last says which Python this is.
-    files = [env_file, lock_beside(env_file), hook, *helpers, own_venv(root) / "pyvenv.cfg"]
-    stamp = directory / f".made-{_digest(b''.join(path.read_bytes() for path in files if path.exists()))}"
-
-    def is_there() -> bool:
-        return _is_made(stamp, python) and not (torch and _has_other_torch(directory))
+    name, hook, stamp = env_file.parent.name, env_file.with_name("post-install.sh"), framework_stamp(root, env_file)
+    directory = stamp.parent
+    python = directory / "bin" / "python"
 
     def make() -> None:
         say(f"making the Python environment of {name} (first time only)")
@@ -226,8 +219,25 @@ def ensure_framework(root: Path, env_file: Path, say: Say, torch: str = "") -> P
             put_into(directory)
             stamp.touch()
 
-    _once(root, name, is_there, make, say)
+    _once(root, name, lambda: has_framework(root, env_file, torch), make, say)
     return python
+
+
+def has_framework(root: Path, env_file: Path, torch: str = "") -> bool:
+    """Return whether the environment of *env_file* is there, whole, and of no older file."""
+    stamp = framework_stamp(root, env_file)
+    return _is_made(stamp, stamp.with_name("bin") / "python") and not (torch and _has_other_torch(stamp.parent))
+
+
+def framework_stamp(root: Path, env_file: Path) -> Path:
+    """Return the file that says that the environment of *env_file* is whole."""
+    hook = env_file.with_name("post-install.sh")
+    helpers = sorted(path for path in hook.with_suffix("").glob("*") if path.is_file())
+    # The last says which Python this is.
+    files = [env_file, lock_beside(env_file), hook, *helpers, own_venv(root) / "pyvenv.cfg"]
+    made = f".made-{_digest(b''.join(path.read_bytes() for path in files if path.exists()))}"
+    # Resolved: the scripts that are installed there name it, and must not name a link that may go.
+    return own_venv(root).resolve() / "envs" / env_file.parent.name / made
 
 
 @contextlib.contextmanager
@@ -275,7 +285,7 @@ def _listed_requirements(root: Path, env_file: Path) -> list[str]:
 
 
 def _kept_builds(root: Path, framework: str) -> Path:
-    """Return where what a post-install.sh has compiled is kept: for all checkouts of a user."""
+    """Return where what a post-install.sh has compiled is kept, for all checkouts."""
     # Compiling Horovod takes minutes, and what comes of it is the same in each.
     own = own_venv(root) / "cache" / framework
     caches = Path(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"))  # noqa: PTH111 - without a home, too

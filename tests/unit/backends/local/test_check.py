@@ -23,6 +23,7 @@ from oci_cluster.backends.local.addresses import Addresses
 from oci_cluster.backends.local.backend import LocalBackend
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError
+from oci_cluster.system.envs.python_env import framework_stamp
 
 pytestmark = pytest.mark.usefixtures("no_other_claims")
 Look = Callable[[Plan | None], list[Finding]]
@@ -43,10 +44,14 @@ def of(item: str, found: list[Finding]) -> Finding:
     return one
 
 
-def have_environment(root: Path, venv: str = ".venv") -> None:
+def have_environment(root: Path, venv: str = ".venv") -> Path:
+    """Make what looks like an environment; return what says that it is whole."""
     python = root / venv / "envs" / "plain" / "bin" / "python"
     python.parent.mkdir(parents=True)
     python.symlink_to(sys.executable)
+    stamp = framework_stamp(root, root / "plain" / "env.yaml")
+    stamp.touch()
+    return stamp
 
 
 def test_a_machine_that_can_run_it_is_fine(root: Path, look: Look) -> None:
@@ -61,7 +66,19 @@ def test_a_machine_that_can_run_it_is_fine(root: Path, look: Look) -> None:
         ("free ports", "fine"),
         ("file locks", "fine"),
     ], found
+    assert re.fullmatch(r"1 port of main on 127\.\S+", of("free ports", found).text)
     assert sorted(root.rglob("*")) == before
+
+
+def test_an_environment_that_is_not_whole_is_not_there(root: Path, look: Look) -> None:
+    """Its installation goes on, or was broken off; or its list has changed since."""
+    stamp = have_environment(root)
+    stamp.unlink()
+    assert of("Python", look(make_plan())).text.startswith("the next launch makes the environment of plain in ")
+    stamp.touch()
+    assert of("Python", look(make_plan())).text.startswith("the environment of plain is there: ")
+    (root / "plain" / "env.yaml").write_text("dependencies: [pip: [toolz]]\n")
+    assert of("Python", look(make_plan())).text.startswith("the next launch makes the environment of plain in ")
 
 
 def test_beside_a_venv_of_the_users_the_launchers_own_counts(root: Path, look: Look) -> None:
@@ -195,7 +212,7 @@ def test_locks_must_hold_in_the_work_dir_too(
     found = of("file locks", look(plan))
     assert (found.verdict, found.text) == (
         Verdict.FINE,
-        f"they hold in {root / '.clusters'}, {place}",
+        f"they work in {root / '.clusters'}, {place}",
     )
     monkeypatch.setattr(check, "is_locked", lambda path: path.parent != shared)
     found = of("file locks", look(plan))
