@@ -11,7 +11,7 @@ from unit.launcher.door import Door
 
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.session import TOKEN_FILE, session_token, verifier_of
-from oci_cluster.errors import ClusterError, NotPermittedError, UsageError
+from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.launcher.args.command_line import read
 from oci_cluster.launcher.session import session
 from oci_cluster.launcher.session.types import read_kind
@@ -100,13 +100,6 @@ def test_options_and_the_environment_win_over_what_a_session_has(desk: Door, mon
     given = {"TTL": "2h", "IDLE_LIMIT": "30m", "MINE": "2", "SESSION_PORT": "9000", "SESSION": "book"}
     assert plan.environment.items() >= given.items()
     assert planned(desk, "book", "--env", "LIFE_SPAN=3h").environment["TTL"] == "3h"
-
-
-def test_the_policy_bounds_it(desk: Door) -> None:
-    (desk.root / "scripts" / "sessions" / "policy.env").write_text("MAX_TTL=4h\n")
-    with pytest.raises(NotPermittedError, match="TTL=8h is more than 4h"):
-        planned(desk, "book")
-    assert planned(desk, "book", "--ttl", "4h").name
 
 
 def test_what_a_kind_has_no_use_for_is_refused(desk: Door) -> None:
