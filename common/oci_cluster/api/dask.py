@@ -50,7 +50,6 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
     """The scheduler of a cluster of ours, and the means to change its workers."""
 
     def __init__(self, cluster: Cluster, address: str, security: Security, nodes: Collection[str]) -> None:
-        """Connect to *cluster*, which is ready, at the *address* of its scheduler."""
         super().__init__(asynchronous=False, quiet=True, name=cluster.name)
         self._cluster, self.security, self.nodes = cluster, security, set(nodes)
         self._loop_runner.start()
