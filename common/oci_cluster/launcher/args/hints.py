@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 import shlex
-import stat
-import struct
-import termios
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from oci_cluster.contract.cluster import Plan
-from oci_cluster.contract.settings.schema import DECIDED
 
 _MOST_BYTES = 1 << 20
 # A command of a script, not a word in a comment.
@@ -32,14 +27,12 @@ _ADDRESS = re.compile(
 )
 
 
-def hints(plan: Plan, environ: Mapping[str, str], cwd: Path) -> list[str]:
-    """Return warnings for a launch of *plan* from *cwd*, and its input."""
+def hints(plan: Plan, cwd: Path) -> list[str]:
+    """Return warnings for a launch of *plan* from *cwd*."""
     entry, arguments = plan.environment.get("ENTRY_POINT", ""), json.loads(plan.environment.get("ARGS") or "[]")
     code_dir = Path(plan.environment.get("CODE_DIR") or cwd)
-    # Nodes of this machine inherit the environment; others are given what is asked for alone.
-    variables = about_variables(environ) if plan.backend == "local" else []
     ranks = about_ranks(code_dir / entry, plan.framework) if entry and len(plan.nodes) > 1 else []
-    return [*about_files(arguments, code_dir, entry, cwd), *ranks, *variables, *about_input()]
+    return [*about_files(arguments, code_dir, entry, cwd), *ranks]
 
 
 def about_files(arguments: Sequence[str], code_dir: Path, entry_point: str, cwd: Path) -> list[str]:
@@ -74,25 +67,3 @@ def about_ranks(entry: Path, framework: str) -> list[str]:
     how = _OF_LAUNCHERS.get(words, "") if framework == "pytorch" else ""
     instead = f"launch the script that it starts{how}: --entry SCRIPT.py -- ITS ARGUMENTS"
     return [f"{entry.name} starts ranks itself ({words}), on each node for itself; the cluster does that: {instead}"]
-
-
-def about_variables(environ: Mapping[str, str]) -> list[str]:
-    """Warn of variables of the user's that every node has for itself."""
-    names = ", ".join(sorted(name for name in environ if name in DECIDED))
-    if not names or "NODE_DIR" in environ:
-        return []
-    return [f"the script does not see {names} of your environment: each node has its own; choose another name"]
-
-
-def about_input(descriptor: int = 0) -> list[str]:
-    """Warn of a standard input that has something to read."""
-    try:
-        kind = os.fstat(descriptor).st_mode
-        if stat.S_ISREG(kind):
-            size = os.fstat(descriptor).st_size - os.lseek(descriptor, 0, os.SEEK_CUR)
-        else:
-            waiting = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)) if stat.S_ISFIFO(kind) else bytes(4)
-            (size,) = struct.unpack("i", waiting)
-    except OSError:  # it is closed
-        return []
-    return ["the script reads nothing of this standard input; give it a file in its folder"] if size > 0 else []

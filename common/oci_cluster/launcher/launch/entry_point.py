@@ -6,7 +6,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -17,10 +16,7 @@ from oci_cluster.contract.settings.settings_files import SettingsReader, read_se
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.system.envs.package_lists import entries_of
 from oci_cluster.system.files import at_home
-from oci_cluster.system.text import printable
 
-# The longest that a Python may take to start, from a slow network drive.
-_ANSWER_S = 60.0
 # What Linux reads of a first line that names an interpreter.
 _LONGEST_SHEBANG = 256
 
@@ -43,18 +39,6 @@ def find_interpreter(text: str, cwd: Path) -> Path:
     path = path / "bin" / "python" if path.is_dir() else path
     if not os.access(path, os.X_OK):
         raise ValueError(f"--python {text} is not an executable; give a Python interpreter, or an environment's folder")
-    # -I: what lies in this folder is none of its modules.
-    asked = [str(path), "-I", "-c", "print('a Python')"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", timeout=_ANSWER_S, check=False)  # noqa: S603
-        answer = done.stdout if done.stdout == "a Python\n" else done.stderr.strip().rpartition("\n")[2]
-    except (OSError, subprocess.TimeoutExpired) as error:
-        answer = str(error)
-    if answer != "a Python\n":
-        said = printable(answer) or "it does not answer as one"
-        raise ValueError(
-            f"--python {text} is not a Python that can be run: {said}; give one, or an environment's folder"
-        )
     return path.absolute()  # not resolved: a venv's python is a link that must stay one
 
 
@@ -117,7 +101,6 @@ def check_outputs(read: SettingsReader, code_dir: Path) -> None:
 
 
 def _asked_for(read: SettingsReader) -> tuple[str, str]:
-    """Return module and script of the first source that names one."""
     for source in read.sources:
         here = SettingsReader(source)
         module, entry = here.text("ENTRY_MODULE"), here.text("ENTRY_POINT")
@@ -185,7 +168,6 @@ def _find_entry_point(read: SettingsReader, code: str, entry: str, cwd: Path) ->
 
 
 def _check_can_run(read: SettingsReader, path: Path) -> None:
-    """Note why start scripts could not run the entry point *path*."""
     if path.suffix.lower() == ".py" or path.suffix == ".ipynb":
         return
     if not os.access(path, os.X_OK):
@@ -232,7 +214,6 @@ def packages_of(texts: Sequence[str], python: str) -> tuple[str, ...]:
 
 
 def _listed(word: str) -> list[str]:
-    """Return the requirements in the file that *word* names; else itself."""
     found = _LIST.fullmatch(word)
     if found is None:
         return [word]

@@ -150,7 +150,6 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
 
 
 def _run(line: CommandLine, lifecycle: Lifecycle, plan: Plan, signals: Signals, attend: Attend) -> int:
-    """Launch *plan*; show it to its end, or detach from it."""
     from oci_cluster.launcher.show.report import tell_and_keep
 
     is_detached = line.has("--detach")
@@ -177,13 +176,12 @@ def _run(line: CommandLine, lifecycle: Lifecycle, plan: Plan, signals: Signals, 
 def _plan(line: CommandLine, backend: Backend) -> Plan:
     say = say_to_stderr(program())
     plan = planned(request_of(line, backend.name), backend, say)
-    for hint in hints(plan, os.environ, Path.cwd()):
+    for hint in hints(plan, Path.cwd()):
         say(f"note: {hint}")
     return plan
 
 
 def _follow(lifecycle: Lifecycle, cluster: Cluster, plan: Plan, signals: Signals, on_ready: Callable[[], None]) -> int:
-    """Show *cluster* to its end; return its exit code."""
     from oci_cluster.launcher.follow.follower import Follower
     from oci_cluster.launcher.show.logs import MergedLogs
 
