@@ -7,7 +7,7 @@ import errno
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from oci_cluster.backends.base import PortForward
 from oci_cluster.errors import BackendError, ClusterError, UsageError
@@ -36,8 +36,6 @@ class Forwarder(socketserver.ThreadingTCPServer):
         """Listen on *port*, 0: any; raise UsageError where it is taken."""
         self.way = forward
         self._say = say
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
         self._problem = ""
         try:
             super().__init__((HERE, port), socketserver.BaseRequestHandler)
@@ -48,12 +46,9 @@ class Forwarder(socketserver.ThreadingTCPServer):
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
-        """End all connections, and listen no more; the way itself is its maker's."""
+        """Listen no more; the way itself, and with it its connections, are its maker's to end."""
         self.shutdown()
         self.server_close()
-        with self._lock:
-            for end in self._open:
-                _end(end, socket.SHUT_RDWR)
 
     def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:  # noqa: ARG002
         """Pass on one connection to its end."""
@@ -64,27 +59,16 @@ class Forwarder(socketserver.ThreadingTCPServer):
             return self._note(str(error))
         self._note("")
         far.settimeout(None)  # a page that is just looked at says nothing for hours
-        with far, self._kept(request), self._kept(far):
+        with far:
             back = threading.Thread(target=_pour, args=(far, request), daemon=True)
             back.start()
             _pour(request, far)
             back.join()
         return None
 
-    @contextlib.contextmanager
-    def _kept(self, end: socket.socket) -> Iterator[None]:
-        with self._lock:
-            self._open.add(end)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._open.discard(end)
-
     def _note(self, problem: str) -> None:
         """Say what is new: a browser asks again and again."""
-        with self._lock:
-            is_new, self._problem = problem != self._problem, problem
+        is_new, self._problem = problem != self._problem, problem
         if is_new:
             self._say(problem or "reachable again")
 
@@ -125,7 +109,6 @@ class Connections:
     """Ports of one cluster's nodes, reachable from this machine until it is closed."""
 
     def __init__(self, open_port_forward: OpenPortForward, say: Say) -> None:
-        """Begin with none."""
         self._open_port_forward = open_port_forward
         self._say = say
         self._opened: contextlib.ExitStack = contextlib.ExitStack()
