@@ -372,7 +372,6 @@ def _show_ports(line: CommandLine, connected: Connected, node: str, private: Pat
 
 
 def _usual(connected: Connected, known: dict[str, int]) -> str:
-    """Return the port to reach without ``--port``."""
     if connected.kind:
         return connected.kind.name
     if "dashboard" in known:
@@ -396,7 +395,6 @@ def _stop_if_told(signals: Signals) -> None:
 
 
 def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, look_s: float) -> None:
-    """Return at a signal, or when *cluster* has ended."""
     looked_at = time.monotonic()
     while signals.received is None:
         signals.wait(look_s)
