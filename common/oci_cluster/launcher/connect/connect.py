@@ -50,12 +50,6 @@ class Port:
     """What the cluster calls it."""
 
 
-def known_ports(settings: Mapping[str, int], session: Port | None) -> dict[str, int]:
-    """Return main's ports by their names: the framework's ``*_PORT`` settings, and the session."""
-    named = {setting.removesuffix("_PORT").lower().replace("_", "-"): port for setting, port in settings.items()}
-    return {**named, **({session.name: session.number} if session else {})}
-
-
 def parse_port(text: str, known: Mapping[str, int]) -> Port:
     """Return the port that *text* names: a name, a number, or ``HERE:THERE``."""
     here, colon, there = text.rpartition(":")
@@ -194,9 +188,10 @@ class Connected:
             ) from None
 
     def known_ports(self) -> dict[str, int]:
-        """Return main's ports by their names."""
-        session = Port(self.kind.port, name=self.kind.name) if self.kind else None
-        return known_ports(self.plan.limits.ports, session)
+        """Return main's ports by their names: the framework's ``*_PORT`` settings, and the session."""
+        ports = self.plan.limits.ports.items()
+        named = {setting.removesuffix("_PORT").lower().replace("_", "-"): port for setting, port in ports}
+        return {**named, **({self.kind.name: self.kind.port} if self.kind else {})}
 
     def url(self, node: str, port: Port, *, check: bool = False, looks_again: LooksAgain = never) -> str:
         """Make *port* of *node* reachable; return its URL, or a person's command.

@@ -26,7 +26,7 @@ from oci_cluster.contract.files.lives import is_interruptible, read_life, read_s
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.contract.outcome import was_stopped
 from oci_cluster.contract.storage.hanging_disk import asked, asked_dir
-from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StorageError
+from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, SettingsError, StorageError
 from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.screen import WHOLE, Screen
@@ -114,11 +114,7 @@ def _has_files(path: Path) -> bool:
 
 def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[NodeState]) -> dict[str, Any]:
     """Return all that is known of *cluster*: plan, backend, nodes."""
-    cluster_dir, unreadable = None, ""
-    try:
-        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
-    except ClusterError as error:  # its work dir is away, or needs a package that is not here
-        unreadable = str(error)
+    cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
     life = _enter_life(cluster_dir) if is_interruptible(plan.environment) else 1
     placed = {node.name: node.address for node in plan.nodes}
     stop = _stop(cluster_dir)
@@ -137,18 +133,17 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
             {"address": state.address, **_node(backend, state, code), **_said(cluster_dir, state)}
             for state in (replace(state, address=state.address or placed.get(state.node, "")) for state in states)
         ],
-        **({"unreadable": unreadable} if unreadable else {}),
-        **({"refused": cluster_dir.refused} if cluster_dir is not None and cluster_dir.refused else {}),
+        **({"refused": cluster_dir.refused} if cluster_dir.refused else {}),
     }
     return _redacted(found)
 
 
 def tell(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return all that is known of *cluster*, also where its plan is lost."""
+    """Return all that is known of *cluster*, also where its plan is lost, or nobody reads its work dir here."""
     try:
         plan = backend.load(cluster)
         return asked(cluster, plan, partial(describe, backend, cluster, plan, states))
-    except (LostPlanError, StorageError) as error:
+    except (LostPlanError, SettingsError, StorageError) as error:
         return unreadable(backend, cluster, states, str(error))
 
 
@@ -159,7 +154,7 @@ def tell_and_keep(backend: Backend, cluster: Cluster, states: Sequence[NodeState
 
 
 def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], why: str) -> dict[str, Any]:
-    """Return what is known of *cluster* without its plan: the backend's word."""
+    """Return what is known of *cluster* without its plan and files: the backend's word."""
     code = _code(states, None)
     found: dict[str, Any] = {
         **_head(cluster, _state_word(code, None) if states else "UNKNOWN", code),
@@ -321,7 +316,7 @@ def _ending(found: Mapping[str, Any]) -> str:
     return f"{found['state']} with {found['exit_code']}" if found["exit_code"] else str(found["state"])
 
 
-def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
+def _said(cluster_dir: ClusterDir, state: NodeState) -> dict[str, Any]:
     if state.never_started:
         return {"phase": f"never started{state.details and f': {state.details}'}"}
     if state.exit_code is not None:
@@ -332,10 +327,10 @@ def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
         return {"phase": (f"waiting for {span(seconds_since(state.accepted))}" if state.accepted else "waiting") + why}
     name = heartbeat_file(state.node)
     said = _read(cluster_dir, name)
-    if cluster_dir is not None and name in cluster_dir.refused:
+    if name in cluster_dir.refused:
         return {"phase": "unknown"}
     if "phase" not in said:  # no heartbeat is kept of it
-        has_begun = cluster_dir is not None and _found(lambda: cluster_dir.is_there(config_file(state.node)), False)
+        has_begun = _found(lambda: cluster_dir.is_there(config_file(state.node)), False)
         return {"phase": "running" if has_begun else "starting"}
     gpus = said.get("gpus")
     names = [printable(text, 100) for text in gpus[:_MOST_GPUS]] if isinstance(gpus, list) else []
@@ -350,13 +345,13 @@ def _still(said: Mapping[str, Any]) -> str:
     return f", still for {said['still_s']} s" + (f": {'; '.join(waits)}" if waits else "")
 
 
-def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:
+def _read(cluster_dir: ClusterDir, name: str) -> Mapping[str, Any]:
     """Return the file's fields, none where the work dir cannot tell."""
-    return _found(lambda: (cluster_dir and cluster_dir.read(name)) or {}, {})
+    return _found(lambda: cluster_dir.read(name) or {}, {})
 
 
-def _stop(cluster_dir: ClusterDir | None) -> Mapping[str, Any]:
-    return _found(lambda: (cluster_dir and read_stop(cluster_dir)) or {}, {})
+def _stop(cluster_dir: ClusterDir) -> Mapping[str, Any]:
+    return _found(lambda: read_stop(cluster_dir) or {}, {})
 
 
 def _found(look: Callable[[], T], default: T) -> T:
@@ -367,9 +362,9 @@ def _found(look: Callable[[], T], default: T) -> T:
         return default
 
 
-def _enter_life(cluster_dir: ClusterDir | None) -> int:
-    life = None if cluster_dir is None else _found(lambda: read_life(cluster_dir), None)
-    if cluster_dir is None or life is None:
+def _enter_life(cluster_dir: ClusterDir) -> int:
+    life = _found(lambda: read_life(cluster_dir), None)
+    if life is None:
         return 1
     cluster_dir.enter_life(life.id)
     return life.number

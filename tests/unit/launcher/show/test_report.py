@@ -376,12 +376,12 @@ def test_a_cluster_whose_work_dir_cannot_be_opened_is_shown_as_far_as_it_is_know
     plan = plan_of(tmp_path, workers=1, work_dir="nosuch://bucket")
     keep(tmp_path, plan)
     cluster = backend.run(plan)
-    found = described_by(backend, cluster)
+    found = report.tell(backend, cluster, backend.states([cluster])[LAUNCH])
     why = "WORK_DIR nosuch://bucket/mine-1f2e3d4c: Protocol not known: nosuch"
     assert (found["state"], found["unreadable"], [node["phase"] for node in found["nodes"]]) == (
         "IN_PROGRESS",
         why,
-        ["starting", "starting"],
+        ["", ""],
     )
     assert f"unreadable: {why}\n" in status_text(found)
 
