@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -28,7 +29,15 @@ from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
 from oci_cluster.contract.storage.hanging_disk import asked
 from oci_cluster.contract.storage.retry import poll_delays
-from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
+from oci_cluster.errors import (
+    BackendError,
+    ClusterError,
+    ExitCode,
+    LostPlanError,
+    StoppedError,
+    StorageError,
+    UsageError,
+)
 from oci_cluster.launcher.launch.plan import free_ranks, scaled_workers
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable, write_whole
@@ -37,14 +46,35 @@ from oci_cluster.system.text import now, seconds_since
 _TELL_AGAIN_S = 10.0
 # How long a list may not have what has been made; the backend oci has the source of the number (SETTLES_S).
 _LISTED_S = 120.0
-# How long it is tried to remove what a launch that failed has left: an engine that is started again answers by then.
-_REMOVE_FOR_S = 20.0
+# How often what has to be done at the end is tried where nobody answers: for 20 s in all.
+_LAST_TRIES = 8
 
 
 def stop_command(backend: Backend, *words: str) -> str:
     """Return the command that ends what *words* name on *backend*."""
     where = [] if backend.name == "local" else ["--backend", backend.name]
     return " ".join(["scripts/stop.sh", *words, *where])
+
+
+def insist(ask: Callable[[], None], say: Say, wait: Callable[[float], None]) -> ClusterError | None:
+    """Call *ask*; return why it failed.
+
+    Where nobody answers, it is called again for 20 s: an engine that is being started again answers soon.
+    """
+    failure: ClusterError | None = None
+    for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_TRIES):
+        try:
+            ask()
+        except (BackendError, StorageError) as error:
+            if failure is None:
+                say(f"{error}; trying again")
+            failure = error
+            wait(delay)
+        except ClusterError as error:
+            return error
+        else:
+            return None
+    return failure
 
 
 @dataclass(eq=False)
@@ -92,29 +122,12 @@ class Lifecycle:
     def _roll_back(self, cluster: Cluster, error: BaseException) -> None:
         if not self.backend.is_free_to_ask:  # else it takes no time that would have to be explained
             self.say(f"{error}" if isinstance(error, StoppedError) else "the launch failed; ending what was started")
-        try:
-            self._remove_in_time(cluster)
-        except ClusterError as problem:
+        if (problem := insist(lambda: self.backend.remove(cluster, self.say), self.say, self.sleep)) is not None:
             what = "may still be running" + ("" if self.backend.is_this_machine else " and cost money")
             command = self._stop_command(cluster.name, "--delete")
             self.say(f"NOT ENDED: {cluster.name} {what} ({problem}); end it: {command}")
             return
         shutil.rmtree(cluster.directory, ignore_errors=True)
-
-    def _remove_in_time(self, cluster: Cluster) -> None:
-        """Remove *cluster*; where the backend does not answer, try for a while."""
-        deadline = self.clock() + _REMOVE_FOR_S
-        told, delays = "", poll_delays(5.0, first_s=0.5)
-        while True:
-            try:
-                return self.backend.remove(cluster, self.say)
-            except BackendError as problem:
-                if self.clock() + (delay := next(delays)) > deadline:
-                    raise
-                if str(problem) != told:
-                    told = str(problem)
-                    self.say(f"{told}; trying again")
-                self.sleep(delay)
 
     def _stop_command(self, *words: str) -> str:
         return stop_command(self.backend, *words)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,11 +15,10 @@ from oci_cluster.contract.files.lives import Life, is_interruptible, read_life, 
 from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.storage.hanging_disk import AskedFiles, may_hang
-from oci_cluster.contract.storage.retry import poll_delays
-from oci_cluster.errors import BackendError, ClusterError, ExitCode, StorageError
+from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.launcher.follow.autoscaler import Autoscaler
 from oci_cluster.launcher.follow.provisioning import Provisioning, Watcher, names_of
-from oci_cluster.launcher.lifecycle import request_stop
+from oci_cluster.launcher.lifecycle import insist, request_stop
 from oci_cluster.launcher.show.logs import Fetches, MergedLogs
 from oci_cluster.launcher.show.report import facts_of, has_left, outputs_of, reason_of, why_silent
 from oci_cluster.system.console import Say
@@ -174,8 +172,6 @@ class UnresponsiveNodes(Watcher):
         self._told[node] = self.clock()
 
 
-# How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
-_LAST_LOOKS = 8
 # A wrapper such as make passes on what the terminal has sent already; only a later Ctrl-C is a second one.
 _SAME_SIGNAL_S = 1.0
 # How long a refusal counts as one that passes: a service that has just started does not know anybody's rights yet.
@@ -288,27 +284,7 @@ class Follower:
 
     def finish(self) -> ClusterError | None:
         """Bring what the cluster, which has ended, leaves; return why that failed."""
-        return self._insist(lambda: self._backend.finish(self._cluster, self._say))
-
-    def _insist(self, ask: Callable[[], None]) -> ClusterError | None:
-        """Call *ask*; return why it failed.
-
-        Where nobody answers, it is called again for 20 s: an engine that is being started again answers soon.
-        """
-        failure: ClusterError | None = None
-        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
-            try:
-                ask()
-            except (BackendError, StorageError) as error:
-                if failure is None:
-                    self._say(f"{error}; trying again")
-                failure = error
-                self._signals.wait(delay)
-            except ClusterError as error:
-                return error
-            else:
-                return None
-        return failure
+        return insist(lambda: self._backend.finish(self._cluster, self._say), self._say, self._signals.wait)
 
     def _poll(self) -> list[NodeState] | None:
         """Return the nodes' states; None when the backend does not answer."""
@@ -326,7 +302,7 @@ class Follower:
 
     def _fetch_last_logs(self, copy: LogCopy, merged: MergedLogs) -> None:
         """Show what comes of the logs after the nodes have ended; Ctrl-C ends that."""
-        if (problem := self._insist(copy.fetch)) is not None:
+        if (problem := insist(copy.fetch, self._say, self._signals.wait)) is not None:
             self._say(f"the last lines of the logs are missing: {problem}")
             return
 

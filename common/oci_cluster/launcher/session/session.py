@@ -214,13 +214,11 @@ class Door:
             ):
                 port = Port(int(self.plan.environment["SESSION_PORT"]), name=self.kind.name)
                 deadline = time.monotonic() + self.plan.limits.timeout_s
-                how = connected.url(
-                    "MAIN",
-                    port,
-                    check=True,
-                    looks_again=lambda: time.monotonic() < deadline and not self._is_over.wait(_LOOK_S),
-                )
-                self._tell(how)
+
+                def looks_again() -> bool:
+                    return time.monotonic() < deadline and not self._is_over.wait(_LOOK_S)
+
+                self._tell(connected.url_in_time(port, looks_again))
                 self._is_over.wait()
         except ClusterError as error:
             if not self._is_over.is_set():
