@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.api.notebook_table import table_html
 from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of, no_dask
 from oci_cluster.api.running import Messages, Running, Waiter
@@ -29,7 +28,7 @@ from oci_cluster.launcher.launch.launch import launched, placed
 from oci_cluster.launcher.launch.plan import make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.show.logs import Output, Shown, view_logs
-from oci_cluster.launcher.show.report import FAILED, GONE, outputs_of, overview, tell
+from oci_cluster.launcher.show.report import FAILED, GONE, outputs_of, overview, status_text, tell
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -329,7 +328,7 @@ class Cluster:
     def _repr_html_(self) -> str:
         if self._cluster is None:
             return f"<code>{html.escape(repr(self))}</code>"
-        return table_html(self.details(), self._say.last)
+        return f"<pre>{html.escape(status_text(self.details()))}</pre>"
 
     def _launched(self) -> Launched:
         if self._cluster is None:

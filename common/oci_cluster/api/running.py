@@ -25,15 +25,14 @@ _URGENT = ("NOT ENDED", "error:")
 
 
 class Messages:
-    """Says lines of progress, and keeps the last; passwords of URLs are hidden."""
+    """Says lines of progress; passwords of URLs are hidden."""
 
     def __init__(self, say: Say | None) -> None:
         self._say = say
-        self.last = ""
 
     def __call__(self, text: str) -> None:
         """Say one line; after a failure of *say*, without it."""
-        line = self.last = redact(text)
+        line = redact(text)
         if self._say is not None:
             try:
                 self._say(line)
