@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from oci_cluster.contract.parsers import WrongValueError, parse_module
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS
 from oci_cluster.contract.settings.settings_files import SettingsReader, read_settings_file
 from oci_cluster.errors import SettingsError, UsageError
@@ -126,15 +125,7 @@ def _find_module(
     read: SettingsReader, code_dir: Path, module: str, *, is_elsewhere: bool
 ) -> tuple[Path, dict[str, str]]:
     path = code_dir.joinpath(*module.split("."))
-    try:
-        parse_module(module)
-    except WrongValueError as error:
-        read.complain("ENTRY_MODULE", f"ENTRY_MODULE: {error.text}", error.next_step)
-    except ValueError as error:
-        read.complain("ENTRY_MODULE", f"ENTRY_MODULE: {error}")
-    else:
-        if is_elsewhere:
-            return code_dir, {"ENTRY_MODULE": module}
+    if read.setting("ENTRY_MODULE") and not is_elsewhere:  # a name that is none has been noted
         is_file = path.with_name(f"{path.name}.py").is_file()
         if path.is_dir() and not is_file and not (path / "__main__.py").is_file():
             told = f"ENTRY_MODULE: '{module}' is a package without __main__.py"
