@@ -231,18 +231,13 @@ def _guarded(call: Callable[[], int], name: str) -> int:
         return ExitCode.STOPPED
     except ModuleNotFoundError as error:
         return _without(error, name)
-    except Exception as error:  # noqa: BLE001 - reported
-        return _unexpected(error, name)
-    return code
-
-
-def _unexpected(error: Exception, name: str) -> int:
-    """Say what has happened, and return the exit code."""
-    if isinstance(error, BrokenPipeError):  # `logs.sh | head`
+    except BrokenPipeError:  # `logs.sh | head`
         discard(sys.stdout)
         return ExitCode.OK
-    logging.getLogger(name).error("a bug of ours; please report it with these lines", exc_info=error)
-    return ExitCode.BUG
+    except Exception:
+        logging.getLogger(name).exception("a bug of ours; please report it with these lines")
+        return ExitCode.BUG
+    return code
 
 
 def _without(error: ModuleNotFoundError, name: str) -> int:

@@ -23,9 +23,8 @@ from oci_cluster.contract.settings.schema import FLAGS
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import ExitCode, Problem, StoppedError
 from oci_cluster.launcher.args.command_line import CommandLine
-from oci_cluster.launcher.args.hints import hints
 from oci_cluster.launcher.context import continue_in, equip, given_settings, open_named
-from oci_cluster.launcher.launch.entry_point import packages_of, plain_names, variables_of
+from oci_cluster.launcher.launch.entry_point import hints, packages_of, plain_names, variables_of
 from oci_cluster.launcher.launch.plan import Request, make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr

@@ -9,14 +9,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TextIO, TypeAlias
 
 from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.cluster import Cluster, NodeState, any_running
 from oci_cluster.contract.files.log_times import LogTimes, times_file
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterError, UsageError
-from oci_cluster.system.console import Say
+from oci_cluster.system.console import LastingOutput, Say
 from oci_cluster.system.process import Interrupts
 from oci_cluster.system.text import harmless
 
@@ -31,15 +31,7 @@ _MAX_BYTES = 1 << 16
 # Cyan, green, yellow, magenta, blue; the same node has the same one in every run.
 _COLOURS = (36, 32, 33, 35, 34)
 
-
-class Output(Protocol):
-    """Something that logs are written to."""
-
-    def write(self, text: str, /) -> object:
-        """Write *text*."""
-
-    def flush(self) -> None:
-        """Write what has been held back."""
+Output: TypeAlias = "TextIO | LastingOutput"
 
 
 @dataclass

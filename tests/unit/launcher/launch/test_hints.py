@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from oci_cluster.launcher.args.hints import about_files, about_ranks
+from oci_cluster.launcher.launch.entry_point import about_files, about_ranks
 
 
 @pytest.mark.parametrize(
