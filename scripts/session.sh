@@ -10,8 +10,7 @@
 #   NAME                its name, as --name
 #   --framework NAME    whose packages it has: dask (default), horovod, pytorch, ray, tensorflow
 #   --workers N         N workers for Client() of Dask; default 0: main computes alone, and scale.sh adds workers
-#   --in CLUSTER        a session beside another cluster: jupyter on this machine, whose Client() connects to that one;
-#                       tensorboard on its outputs, also when it has ended
+#   --in CLUSTER        show the outputs of a cluster, also when it has ended (tensorboard)
 #   --idle DURATION     end it after this time without use; default 1h; 0 never
 #   --ttl DURATION      end it after this time; default 8h
 #   --key FILE          the public key that may log in (ssh; repeatable); default: each ~/.ssh/id_*.pub
@@ -43,8 +42,8 @@
 #
 # stdout: what the session's server prints; with --detach only the session's name. The address with its token goes to
 # the terminal; if stderr is none, to a file that only you can read. docs/sessions.md is the guide.
-# Exit: 0 idle, or ended from inside; 2 wrong usage; 69 backend unavailable; 75 its TTL is over; 77 not permitted, also by
-# scripts/sessions/policy.env; 78 bad settings; 143 stopped.
+# Exit: 0 idle, or ended from inside; 2 wrong usage; 69 backend unavailable; 75 its TTL is over; 77 not permitted; 78 bad
+# settings; 143 stopped.
 set -Eeuo pipefail
 # A Ctrl-C ends this at once, until run_verb passes it on. No program is run before: a bash 5.2 that is interrupted just
 # as it begins to wait for one may loop for ever.

@@ -18,6 +18,7 @@ if __name__ == "__main__":  # until a verb has its own handlers, a stop is one l
 import logging
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from oci_cluster.errors import ClusterError, ExitCode
@@ -41,14 +42,16 @@ def _agent(_: Words) -> int:
 def _upload_outputs(words: Words) -> int:
     from oci_cluster.node.outputs import upload_node_outputs
 
-    upload_node_outputs(os.environ, *map(Path, words))
+    source, manifest = map(Path, words)
+    upload_node_outputs(os.environ, source, manifest)
     return 0
 
 
 def _fetch_outputs(words: Words) -> int:
     from oci_cluster.node.outputs import bring_node_outputs
 
-    bring_node_outputs(os.environ, *map(Path, words))
+    target, manifest = map(Path, words)
+    bring_node_outputs(os.environ, target, manifest)
     return 0
 
 
@@ -85,7 +88,7 @@ def _lock(words: Words) -> int:
     from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
     from oci_cluster.images import lock
 
-    uv, *names = words
+    uv, *names = words  # folders, files or none: then our own
     lock.run(uv, names, PROJECT_ROOT)
     return 0
 
@@ -109,31 +112,25 @@ def _requirements(words: Words) -> int:
 def _orphan(words: Words) -> int:
     from oci_cluster.launcher import verbs
 
-    verbs.end_orphan(*words)
+    verbs.end_orphan(*words)  # BACKEND CLUSTER_ID [FILE [REASON]]
     return 0
 
 
-def _for_people(verb: str) -> Callable[[Words], int]:
-    def run(words: Words) -> int:
-        from oci_cluster.launcher import verbs
+def _for_people(verb: str, words: Words) -> int:
+    from oci_cluster.launcher import verbs
 
-        return verbs.run(verb, words)
-
-    return run
+    return verbs.run(verb, words)
 
 
-def _of_kubernetes(verb: str) -> Callable[[Words], int]:
-    def run(words: Words) -> int:
-        from oci_cluster.launcher import verbs
+def _of_kubernetes(verb: str, words: Words) -> int:
+    from oci_cluster.launcher import verbs
 
-        line, given = verbs.read_equipped(verb, words)
-        from oci_cluster.backends.kubernetes.quota import run as quota
-        from oci_cluster.system.screen import screen_of
+    line, given = verbs.read_equipped(verb, words)
+    from oci_cluster.backends.kubernetes.quota import run as quota
+    from oci_cluster.system.screen import screen_of
 
-        out = quota.Out(print, say_to_stderr(program()), screen_of(sys.stdout, os.environ))
-        return quota.run(verb, line.words, line.given, given, out)
-
-    return run
+    out = quota.Out(print, say_to_stderr(program()), screen_of(sys.stdout, os.environ))
+    return quota.run(verb, line.words, line.given, given, out)
 
 
 def _setup(words: Words) -> int:
@@ -165,52 +162,36 @@ def _from_ads(words: Words) -> int:
     return from_ads.run(asked, PROJECT_ROOT, print, say_to_stderr(program()))
 
 
-def _of_projects(verb: str) -> Callable[[Words], int]:
-    def run(words: Words) -> int:
-        from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
-        from oci_cluster.launcher.args import command_line
-        from oci_cluster.project import create, update
+def _of_projects(verb: str, words: Words) -> int:
+    from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
+    from oci_cluster.launcher.args import command_line
+    from oci_cluster.project import create, update
 
-        raise_at(signal.SIGTERM, signal.SIGHUP)  # to end git, too
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # git would ignore a Ctrl-C, with all that it has started
-            signal.signal(signal.SIGINT, lambda *_: None)
-        line, run = command_line.read(verb, words), {"new": create.run, "update": update.run}[verb]
-        return run(line.words, line.given, PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say_to_stderr(program()))
-
-    return run
+    raise_at(signal.SIGTERM, signal.SIGHUP)  # to end git, too
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # git would ignore a Ctrl-C, with all that it has started
+        signal.signal(signal.SIGINT, lambda *_: None)
+    line, run = command_line.read(verb, words), {"new": create.run, "update": update.run}[verb]
+    return run(line.words, line.given, PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say_to_stderr(program()))
 
 
-VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
-    "agent": (_agent, "be the agent of the node that the environment describes"),
-    "launch": (_for_people("launch"), "run a cluster; scripts/launch.sh --help says more"),
-    "session": (_for_people("session"), "run a notebook, a shell or a board; scripts/session.sh tells more"),
-    "status": (_for_people("status"), "show a cluster and its nodes; scripts/status.sh tells more"),
-    "list": (_for_people("list"), "list clusters; scripts/list.sh tells more"),
-    "logs": (_for_people("logs"), "show the nodes' logs, merged; scripts/logs.sh tells more"),
-    "scale": (_for_people("scale"), "add workers, or end some; scripts/scale.sh tells more"),
-    "stop": (_for_people("stop"), "end a cluster; scripts/stop.sh tells more"),
-    "check": (_for_people("check"), "find what would fail of a launch; scripts/check.sh tells more"),
-    "connect": (_for_people("connect"), "make a port of a node reachable here; scripts/connect.sh tells more"),
-    "quota": (_of_kubernetes("quota"), "show, make or hold the teams of a Kubernetes; scripts/quota.sh tells more"),
-    "queue": (_of_kubernetes("queue"), "show who waits for what on a Kubernetes; scripts/queue.sh tells more"),
-    "setup": (_setup, "show what a tenancy lacks for clusters, or make it; scripts/setup.sh tells more"),
-    "from-ads": (_from_ads, "make config.env of the YAML of ads opctl run; scripts/from-ads.sh tells more"),
-    "new": (_of_projects("new"), "put the templates into a user's own project; scripts/new.sh tells more"),
-    "update": (_of_projects("update"), "bring a project to a newer version of them; scripts/update.sh tells more"),
-    "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
-    "lock": (_lock, "UV FOLDER|FILE...: lock their environment files again, with uv; an empty UV: our own"),
-    "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
-    "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
-    "upload-outputs": (_upload_outputs, "SOURCE MANIFEST: upload the outputs of this node, once"),
-    "fetch-outputs": (_fetch_outputs, "TARGET MANIFEST: bring back the outputs of this node's earlier life"),
-    "orphan": (_orphan, "BACKEND CLUSTER_ID [FILE [REASON]]: end the cluster that nobody follows any more"),
-    "runner": (_runner, "DIRECTORY LOCK: run the nodes of the cluster that is kept there, on this machine"),
+_PEOPLES = ("launch", "session", "status", "list", "logs", "scale", "stop", "check", "connect")
+# The --help of scripts/<verb>.sh tells more of most; each of the others has its words in its function.
+VERBS: Mapping[str, Callable[[Words], int]] = {
+    "agent": _agent,
+    **{verb: partial(_for_people, verb) for verb in _PEOPLES},
+    **{verb: partial(_of_kubernetes, verb) for verb in ("quota", "queue")},
+    "setup": _setup,
+    "from-ads": _from_ads,
+    **{verb: partial(_of_projects, verb) for verb in ("new", "update")},
+    "images": _images,
+    "lock": _lock,
+    "prepare": _prepare,
+    "requirements": _requirements,
+    "upload-outputs": _upload_outputs,
+    "fetch-outputs": _fetch_outputs,
+    "orphan": _orphan,
+    "runner": _runner,
 }
-
-
-def _help() -> str:
-    lines = ["usage: python -m oci_cluster VERB ...", "", "What shell asks of Python, verb by verb.", ""]
-    return "\n".join([*lines, *(f"  {verb:<14}  {text}" for verb, (_, text) in VERBS.items())])
 
 
 def main(arguments: Words) -> int:
@@ -223,7 +204,7 @@ def main(arguments: Words) -> int:
             return ExitCode.USAGE
     verb, *words = arguments or ["--help"]
     if verb in {"-h", "--help"}:
-        print(_help())
+        print("usage: python -m oci_cluster VERB ...", *VERBS, sep="\n  ")
         return 0
     if verb not in VERBS:
         sys.stderr.write(f"{program()}: error: unknown verb '{verb}'; known are {', '.join(VERBS)}\n")
@@ -233,7 +214,7 @@ def main(arguments: Words) -> int:
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     logging.getLogger("oci").setLevel(logging.WARNING)  # OCI's SDK tells of itself as it is imported
     raise_at(signal.SIGINT)
-    return _guarded(lambda: VERBS[verb][0](words), program())
+    return _guarded(lambda: VERBS[verb](words), program())
 
 
 def _guarded(call: Callable[[], int], name: str) -> int:
@@ -250,18 +231,13 @@ def _guarded(call: Callable[[], int], name: str) -> int:
         return ExitCode.STOPPED
     except ModuleNotFoundError as error:
         return _without(error, name)
-    except Exception as error:  # noqa: BLE001 - reported
-        return _unexpected(error, name)
-    return code
-
-
-def _unexpected(error: Exception, name: str) -> int:
-    """Say what has happened, and return the exit code."""
-    if isinstance(error, BrokenPipeError):  # `logs.sh | head`
+    except BrokenPipeError:  # `logs.sh | head`
         discard(sys.stdout)
         return ExitCode.OK
-    logging.getLogger(name).error("a bug of ours; please report it with these lines", exc_info=error)
-    return ExitCode.BUG
+    except Exception:
+        logging.getLogger(name).exception("a bug of ours; please report it with these lines")
+        return ExitCode.BUG
+    return code
 
 
 def _without(error: ModuleNotFoundError, name: str) -> int:

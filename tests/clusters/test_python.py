@@ -204,7 +204,7 @@ def test_the_notebook_runs_on_this_machine(program: Program, project: Project) -
     for line in ("IN_PROGRESS on local", "45", "3 1", "ended with 0", "7 because "):
         assert line in printed
     assert "'STOPPED'" in printed
-    assert '<td style="text-align: left">WORKER_1</td>' in html
+    assert "WORKER_1 " in html
     assert "<script" not in html
     assert_nothing_runs(project)
 
@@ -217,7 +217,7 @@ def test_the_notebook_runs_on_oci(users_python: Path, cloud: Cloud) -> None:
     printed, html = program.run_notebook(DOCS / "python.ipynb", FRAMEWORK="plain", IMAGE=image_of("plain"))
     for line in ("IN_PROGRESS on oci", "3 1", "ended with 0", "7 because "):
         assert line in printed
-    assert '<td style="text-align: left">WORKER_1</td>' in html
+    assert "WORKER_1 " in html
     cloud.assert_nothing_runs()
 
 
@@ -232,7 +232,7 @@ def test_the_notebook_runs_in_containers(users_python: Path, project: Project, t
         printed, html = program.run_notebook(DOCS / "python.ipynb", FRAMEWORK="plain", IMAGE="plain:1")
         for line in ("IN_PROGRESS on docker", "3 1", "ended with 0", "7 because "):
             assert line in printed
-        assert '<td style="text-align: left">WORKER_1</td>' in html
+        assert "WORKER_1 " in html
         assert engine.run("ps", "--all", "--quiet").stdout == ""
 
 

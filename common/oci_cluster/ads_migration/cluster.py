@@ -9,7 +9,7 @@ from oci_cluster.ads_migration.conversion import Conversion, Kind
 from oci_cluster.ads_migration.fields import Field
 from oci_cluster.contract.parsers import parse_count
 from oci_cluster.contract.settings import ads_names
-from oci_cluster.contract.settings.settings_files import framework_dir, framework_words
+from oci_cluster.contract.settings.settings_files import framework_dir
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.text import printable
 
@@ -41,9 +41,11 @@ def convert_cluster(found: Conversion, cluster: Field, display_name: Field | Non
     if "workDir" in fields:
         found.set_work_dir(fields["workDir"])
     if "ephemeral" in fields:
-        _take_ephemeral(found, fields["ephemeral"])
+        why = "a cluster ends with its script, as in ADS, whatever stands here; with launch.sh --keep it stays"
+        found.note(Kind.NO_NEED, fields["ephemeral"], why)
     if "certificate" in fields:
-        _take_certificate(found, fields["certificate"])
+        why = "connections of Dask, for which ADS used it, are encrypted anyway, with a certificate for each launch"
+        found.note(Kind.NO_NEED, fields["certificate"], why)
     _take_counts(found, outer["spec"], roles)
     if "config" in fields:
         for variable, name, text in _configured(found, fields["config"]):
@@ -82,37 +84,12 @@ def _take_images(found: Conversion, images: list[Field], built: str) -> None:
             found.note(Kind.CHANGED, image, why)
 
 
-def _take_ephemeral(found: Conversion, ephemeral: Field) -> None:
-    """Take it as ADS does: the cluster ends with its script."""
-    never_stays = "EPHEMERAL" in framework_words(framework_dir(found.framework), "UNUSED_SETTINGS")
-    way = "" if never_stays else "; for a cluster that stays, without a script: launch.sh --keep"
-    found.note(Kind.NO_NEED, ephemeral, f"the cluster ends with its script, as in ADS, whatever stands here{way}")
-
-
-def _take_certificate(found: Conversion, certificate: Field) -> None:
-    parts = found.open(certificate, "caCert", "cert")
-    known = {
-        "caCert": ("id", "downloadLocation", "cert"),
-        "cert": ("id", "certDownloadLocation", "keyDownloadLocation"),
-    }
-    # ADS's documentation has cert inside of caCert, where its code does not look.
-    inner = [found.open(part, *known[name]) for name, part in parts.items()]
-    for fields in inner:
-        if "cert" in fields:
-            found.open(fields["cert"], *known["cert"])
-    if found.framework == "dask":
-        why = "connections are encrypted anyway, with a certificate made for each launch (CLUSTER_TLS=1)"
-    else:
-        why = "ADS used it for Dask alone"
-    found.note(Kind.NO_NEED, certificate, why)
-
-
 # --- Roles ----------------------------------------------------------------------------------------------------------
 
 
 def _take_counts(found: Conversion, cluster: Field, roles: Mapping[str, Mapping[str, Field]]) -> None:
     """Take how many nodes there are; what ADS counts, main is not among."""
-    counts = {role: _count(each.get("replicas")) for role, each in roles.items()}
+    counts = {role: count_of(each["replicas"]) if "replicas" in each else 1 for role, each in roles.items()}
     if counts.get("main", 1) != 1:
         found.note(Kind.NO_NEED, roles["main"]["replicas"], "there is one main, in ADS too")
     found.workers = counts.get("worker", 0)
@@ -124,18 +101,17 @@ def _take_counts(found: Conversion, cluster: Field, roles: Mapping[str, Mapping[
             found.lose(roles["worker"]["replicas"] if "replicas" in roles.get("worker", {}) else cluster, why)
     elif "ps" in roles:
         found.lose(cluster.mapping()["ps"], f"parameter servers are TensorFlow's; {found.framework} has none")
-    found.taken += len([role for role in roles if "replicas" in roles[role]])
+    found.taken += sum("replicas" in each for each in roles.values())
     for role, each in roles.items():
         if "name" in each:
             called = "MAIN" if role == "main" else f"{role.upper()}_1 and so on"
             found.note(Kind.NO_NEED, each["name"], f"nodes are called by their roles: {called}")
 
 
-def _count(replicas: Field | None) -> int:
-    if replicas is None:
-        return 1
+def count_of(replicas: Field, minimum: int = 0) -> int:
+    """Return the number of nodes that *replicas* says."""
     try:
-        return parse_count(replicas.text())
+        return parse_count(replicas.text(), minimum=minimum)
     except ValueError as error:
         raise SettingsError(f"{replicas.where}: {printable(error)}") from error
 

@@ -152,7 +152,6 @@ def command(found: Conversion, launch: str) -> str:
 
 
 def _why_not_set(name: str, text: str) -> str:
-    """Return why *text* cannot be the setting *name*; empty where it can."""
     if not text.isprintable():
         return f"{name} is one line of text"
     if secret_in(name, text):
@@ -166,7 +165,6 @@ def _why_not_set(name: str, text: str) -> str:
 
 
 def _why_no_variable(name: str, text: str) -> str:
-    """Return why the launch does not take the variable; empty where it does."""
     if not _VARIABLE.fullmatch(name):
         return "a variable's name has letters, digits and _ alone"
     if secret_in(name, text):
@@ -181,6 +179,5 @@ def _why_no_variable(name: str, text: str) -> str:
 
 
 def _nearest(name: str, known: tuple[str, ...]) -> str:
-    """Return a hint for the unknown field *name*."""
     near = [other for other in known if other.lower() == name.lower()]
     return f"ADS does not read it either; did you mean {near[0]}?" if near else "ADS does not read it either"

@@ -14,6 +14,7 @@ from oci_cluster.system.text import printable
 # Of a description of a cluster that is 100 times as long as those of ADS's documentation. They bound what is read of a
 # file that was made to take memory and time.
 _MOST_BYTES, _MOST_FIELDS, _DEEPEST = 200_000, 5_000, 20
+_GIVE = "give the YAML of ads opctl run"
 
 
 @dataclass(frozen=True)
@@ -63,19 +64,15 @@ def read_yaml(path: Path) -> Field:
         with path.open("rb") as file:
             body = file.read(_MOST_BYTES + 1)
         if len(body) > _MOST_BYTES:
-            raise SettingsError(
-                f"{path} has more than {_MOST_BYTES} bytes: no description of a cluster; give the YAML of ads opctl run"
-            )
+            raise SettingsError(f"{path} has more than {_MOST_BYTES} bytes: no description of a cluster; {_GIVE}")
         root = yaml.compose(body.decode("utf-8"), Loader=yaml.SafeLoader)
         if root is None:
-            raise SettingsError(f"{path} is empty; give the YAML of ads opctl run")
-        return _Reader().field(root, "", 0)
+            raise SettingsError(f"{path} is empty; {_GIVE}")
+        return _Reader().field(root, "", 1, 0)
     except OSError as error:
-        raise SettingsError(f"{path} cannot be read: {error.strerror}; give the YAML of ads opctl run") from error
+        raise SettingsError(f"{path} cannot be read: {error.strerror}; {_GIVE}") from error
     except RecursionError as error:
-        raise SettingsError(
-            f"{path}: fields are deeper than {_DEEPEST} in one another; give the YAML of ads opctl run"
-        ) from error
+        raise SettingsError(f"{path}: fields are deeper than {_DEEPEST} in one another; {_GIVE}") from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
         raise SettingsError(f"{path} is no YAML: {printable(' '.join(str(error).split()), 300)}") from error
 
@@ -86,52 +83,40 @@ class _Reader:
     def __init__(self) -> None:
         self._count = 0
 
-    def field(self, node: Any, path: str, depth: int) -> Field:
-        """Return the *node* of the parser, which is called *path*."""
-        line = self._count_one(node, depth)
-        if isinstance(node, yaml.MappingNode):
-            return Field(path, line, self._fields(node, path, depth))
-        if isinstance(node, yaml.SequenceNode):
-            items = [self.field(item, f"{path}[{number}]", depth + 1) for number, item in enumerate(node.value)]
-            return Field(path, line, items)
-        return Field(path, line, str(node.value))
-
-    def _count_one(self, node: Any, depth: int) -> int:
-        line = int(node.start_mark.line) + 1
+    def field(self, node: Any, path: str, line: int, depth: int) -> Field:
+        """Return the *node* of the parser, which is called *path*, and whose name stands in *line*."""
         self._count += 1
         if self._count > _MOST_FIELDS or depth > _DEEPEST:
             limit = f"{_DEEPEST} fields in one another" if depth > _DEEPEST else f"{_MOST_FIELDS} fields"
-            raise SettingsError(
-                f"line {line}: more than {limit}: no description of a cluster; give the YAML of ads opctl run"
-            )
-        return line
+            raise SettingsError(f"line {line}: more than {limit}: no description of a cluster; {_GIVE}")
+        if isinstance(node, yaml.MappingNode):
+            return Field(path, line, self._fields(node, path, depth + 1))
+        if isinstance(node, yaml.SequenceNode):
+            items = [
+                self.field(item, f"{path}[{number}]", _line(item), depth + 1) for number, item in enumerate(node.value)
+            ]
+            return Field(path, line, items)
+        return Field(path, line, str(node.value))
 
     def _fields(self, node: Any, path: str, depth: int) -> dict[str, Field]:
         merged: dict[str, Field] = {}
         own: dict[str, Field | None] = {}
         for key, value in node.value:
-            if key.tag == "tag:yaml.org,2002:merge":  # <<: *others
-                merged = {**self._merged(value, path, depth + 1), **merged}
+            line = _line(key)
+            if key.tag == "tag:yaml.org,2002:merge":  # <<: *others, or several of which the first wins
+                several = value.value if isinstance(value, yaml.SequenceNode) else [value]
+                for other in reversed(several):
+                    merged |= self.field(other, path, line, depth).mapping()
                 continue
-            line = int(key.start_mark.line) + 1
             if not isinstance(key, yaml.ScalarNode):
                 raise SettingsError(f"line {line}: the name of a field is a text")
             name = printable(key.value, 100)
             if name in own:
                 raise SettingsError(f"line {line}: {path or 'the file'} has {name} twice; keep one of them")
-            is_empty = isinstance(value, yaml.ScalarNode) and value.tag == "tag:yaml.org,2002:null"
-            found = None if is_empty else self.field(value, f"{path}.{name}" if path else name, depth + 1)
-            own[name] = found and Field(found.path, line, found.value)
+            is_empty = value.tag == "tag:yaml.org,2002:null"
+            own[name] = None if is_empty else self.field(value, f"{path}.{name}" if path else name, line, depth)
         return {name: found for name, found in {**merged, **own}.items() if found is not None}
 
-    def _merged(self, node: Any, path: str, depth: int) -> dict[str, Field]:
-        """Return the fields of a mapping, or of several of which the first wins."""
-        line = self._count_one(node, depth)
-        if isinstance(node, yaml.MappingNode):
-            return self._fields(node, path, depth)
-        if not isinstance(node, yaml.SequenceNode):
-            raise SettingsError(f"line {line}: what is merged with << is a field with fields of its own")
-        found: dict[str, Field] = {}
-        for item in node.value:
-            found = {**self._merged(item, path, depth + 1), **found}
-        return found
+
+def _line(node: Any) -> int:
+    return int(node.start_mark.line) + 1

@@ -153,7 +153,6 @@ def convert(asked: Asked) -> Conversion:
 
 
 def _tell(found: Conversion, source: str, say: Say) -> None:
-    """Name each field that was not simply taken."""
     say(f"{found.taken} fields of {source} are taken: {found.framework}, workers: {found.workers}")
     for kind in Kind:
         for note in sorted((note for note in found.notes if note.kind is kind), key=lambda note: note.line):

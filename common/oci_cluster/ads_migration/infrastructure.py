@@ -20,7 +20,6 @@ _SAME = {
 # As BACKEND=oci takes them, see backends/oci/settings.py.
 _MOUNT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 _MOUNT = re.compile(r"oci://[^@/\s]+@\S+|(?P<target>ocid1\.mounttarget[^:\s]*):(?P<export>ocid1\.export[^:\s]*)")
-_MOST_MOUNTS = 5
 _LEAST_STORAGE, _MOST_STORAGE = 50, 10240
 
 
@@ -97,7 +96,6 @@ def _take_kind(found: Conversion, kind: Field) -> None:
 
 
 def _take_mounts(found: Conversion, mounts: Field) -> None:
-    """Take the mounts that there can be here: under a name in /mnt."""
     words: list[str] = []
     for mount in mounts.items():
         fields = found.open(mount, "src", "dest")
@@ -111,8 +109,6 @@ def _take_mounts(found: Conversion, mounts: Field) -> None:
         elif source is None:
             why = "give the OCIDs of mount target and export: STORAGE_MOUNTS='<name>=fss:<mount target>:<export>'"
             found.lose(fields["src"], why)
-        elif len(words) == _MOST_MOUNTS or any(word.startswith(f"{name}=") for word in words):
-            found.lose(mount, f"a node has {_MOST_MOUNTS} mounts at most, each with a name of its own")
         else:
             what = f"fss:{source['target']}:{source['export']}" if source["target"] else source[0]
             words.append(f"{name}={what}")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 
-from oci_cluster.ads_migration.cluster import take_name, variables_of
+from oci_cluster.ads_migration.cluster import count_of, take_name, variables_of
 from oci_cluster.ads_migration.conversion import Conversion, Kind
 from oci_cluster.ads_migration.fields import Field
 from oci_cluster.ads_migration.infrastructure import (
@@ -18,7 +18,6 @@ from oci_cluster.ads_migration.infrastructure import (
     take_freeform_tags,
 )
 from oci_cluster.ads_migration.runtime import take_entry_point, take_fetched_code
-from oci_cluster.contract.parsers import parse_count
 from oci_cluster.errors import SettingsError
 from oci_cluster.system.files import at_home
 from oci_cluster.system.text import printable
@@ -65,20 +64,15 @@ def convert_job(found: Conversion, spec: Field, folder: Path, *, is_named: bool)
     if infrastructure is not None:
         convert_infrastructure(found, infrastructure)
     take_name(found, parts.get("name"), display_name(infrastructure))
-    _Runtime(found, found.open(outer["spec"], *FIELDS), outer["spec"], folder, is_named=is_named).take()
+    _Runtime(found, outer["spec"], folder, is_named=is_named).take()
 
 
 class _Runtime:
     """`spec.runtime.spec` of one job."""
 
-    def __init__(
-        self, found: Conversion, fields: Mapping[str, Field], spec: Field, folder: Path, *, is_named: bool
-    ) -> None:
-        self._found = found
-        self._fields = fields
-        self._spec = spec
-        self._folder = folder
-        self._is_named = is_named
+    def __init__(self, found: Conversion, spec: Field, folder: Path, *, is_named: bool) -> None:
+        self._found, self._spec, self._folder, self._is_named = found, spec, folder, is_named
+        self._fields = found.open(spec, *FIELDS)
         self._inside = ""
         """What paths in the command begin with, in the artifact of ADS's job: the folder's name."""
 
@@ -92,25 +86,18 @@ class _Runtime:
                 take(self._found, self._fields[name])
         if "dependencies" in self._fields:
             self._take_dependencies(self._fields["dependencies"])
-        for name, why in _NO_NEED.items():
-            if name in self._fields:
-                self._found.note(Kind.NO_NEED, self._fields[name], why)
-        for name, why in _LOST.items():
-            if name in self._fields:
-                self._found.lose(self._fields[name], why)
+        for kind, reasons in ((Kind.NO_NEED, _NO_NEED), (Kind.LOST, _LOST)):
+            for name, why in reasons.items():
+                if name in self._fields:
+                    self._found.note(kind, self._fields[name], why)
 
     def _take_count(self) -> None:
         """Take the number of nodes, of which main is one."""
-        replicas = self._fields.get("replicas")
-        if replicas is not None:
-            try:
-                self._found.workers = parse_count(replicas.text(), minimum=1) - 1
-            except ValueError as error:
-                raise SettingsError(f"{replicas.where}: {printable(error)}") from error
+        if replicas := self._fields.get("replicas"):
+            self._found.workers = count_of(replicas, minimum=1) - 1
             self._found.taken += 1
 
     def _take_source(self) -> None:
-        """Find the folder of the code."""
         source, git = self._fields.get("scriptPathURI"), self._fields.get("git")
         if git is not None:
             fields = self._found.open(git, "url", "branch", "commit", "gitSecretId")
@@ -129,7 +116,6 @@ class _Runtime:
             self._inside = f"{self._folder.name}/"
 
     def _take_command(self) -> None:
-        """Take the launcher, its options, the script and its arguments."""
         found, field = self._found, self._fields.get("command")
         entry, args = self._fields.get("entrypoint"), self._fields.get("args")
         given = [] if args is None else [item.text() for item in args.items()]
@@ -232,10 +218,6 @@ def _take_output(found: Conversion, folder: Field) -> None:
     found.note(Kind.CHANGED, folder, "what the script writes there goes to <WORK_DIR>/<cluster>/outputs")
 
 
-def _take_output_uri(found: Conversion, uri: Field) -> None:
-    found.set_work_dir(uri)
-
-
 def _take_longest(found: Conversion, minutes: Field) -> None:
     found.set("MAX_RUNTIME", f"{minutes.text()}m", minutes)
 
@@ -243,7 +225,7 @@ def _take_longest(found: Conversion, minutes: Field) -> None:
 _TAKEN: dict[str, Callable[[Conversion, Field], None]] = {
     "env": _take_env,
     "outputDir": _take_output,
-    "outputUri": _take_output_uri,
+    "outputUri": Conversion.set_work_dir,
     "maximumRuntimeInMinutes": _take_longest,
     "freeformTags": take_freeform_tags,
     "definedTags": take_defined_tags,

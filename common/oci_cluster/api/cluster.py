@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from oci_cluster.api.notebook_table import LiveTable, table_html
 from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of, no_dask
 from oci_cluster.api.running import Messages, Running, Waiter
@@ -29,7 +28,7 @@ from oci_cluster.launcher.launch.launch import launched, placed
 from oci_cluster.launcher.launch.plan import make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.launcher.show.logs import Output, Shown, view_logs
-from oci_cluster.launcher.show.report import FAILED, GONE, outputs_of, overview, tell
+from oci_cluster.launcher.show.report import FAILED, GONE, outputs_of, overview, status_text, tell
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
@@ -63,8 +62,7 @@ class Cluster:
         self._settings = {name: str(value) for name, value in (options.get("settings") or {}).items()}
         self._place = Place.of(options.get("backend", ""), options.get("project"), self._settings, self._auth)
         self.backend, self.project = self._place.backend, self._place.root
-        self._table = LiveTable(self._line.value("--name", framework), framework, self.backend)
-        self._say = Messages(options.get("say"), self._table.show)
+        self._say = Messages(options.get("say"))
         self._lock = threading.RLock()
         self._cluster: Launched | None = None
         self._is_deleted = False
@@ -89,9 +87,9 @@ class Cluster:
         with self._lock:
             if self._cluster is not None:
                 raise UsageError(f"{self.name} has been launched already; make another {type(self).__name__}(...)")
-            if self.framework == "dask" and self._line.has("--keep") and not self._keep:
-                self._check_client()
-            self._table.begin()
+            is_for_clients = self.framework == "dask" and self._line.has("--keep") and not self._keep
+            if is_for_clients and importlib.util.find_spec("distributed") is None:
+                raise no_dask()
             backend = self._place.open()
             try:
                 self._cluster = self._launch(backend)
@@ -99,11 +97,6 @@ class Cluster:
                 if self._running is None:  # else the thread that follows it has the backend
                     backend.close()
         return self
-
-    def _check_client(self) -> None:
-        """Raise if this Python cannot be a client of Dask."""
-        if importlib.util.find_spec("distributed") is None:
-            raise no_dask()
 
     def _launch(self, backend: Backend) -> Launched:
         say, place, lifecycle = self._say, self._place, Lifecycle(backend, self._place.root, self._say)
@@ -116,7 +109,7 @@ class Cluster:
             cluster, reaper = stack.enter_context(launch)
             say(started(backend, cluster, plan))
             if not self._keep:
-                running = Running(backend, cluster, plan, say, self._table)
+                running = Running(backend, cluster, plan, say)
                 running.follow(reaper, stack)
                 self._running = running
         return cluster
@@ -143,7 +136,6 @@ class Cluster:
             self._is_deleted = True
 
     def __enter__(self) -> Self:
-        """Launch it, unless that is done."""
         return self if self._cluster is not None else self.up()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
@@ -226,7 +218,6 @@ class Cluster:
         return self._line.value("--name") if self._cluster is None else self._cluster.name
 
     def __repr__(self) -> str:
-        """Return what it is, without asking anybody."""
         state = f"name={self.name!r}" if self._cluster is not None else "not launched"
         return f"<{type(self).__name__} {self.framework} on {self.backend}: {state}>"
 
@@ -335,10 +326,9 @@ class Cluster:
         await self.dask.close_all()
 
     def _repr_html_(self) -> str:
-        """Return a table of its nodes."""
         if self._cluster is None:
             return f"<code>{html.escape(repr(self))}</code>"
-        return table_html(self.details(), self._say.last)
+        return f"<pre>{html.escape(status_text(self.details()))}</pre>"
 
     def _launched(self) -> Launched:
         if self._cluster is None:
@@ -353,7 +343,6 @@ class Cluster:
             yield self._open(), cluster
 
     def _open(self) -> Lifecycle:
-        """Return what acts on a backend of this object's own."""
         if self._auth is not None:
             self._auth.settings()  # raises where it has logged out
         if self._opened is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from oci_cluster.api.request import no_dask
+from oci_cluster.contract.names import is_worker, rank_of
 from oci_cluster.errors import BackendError, ClusterError, UsageError
 
 try:
@@ -38,7 +39,7 @@ class NodesAdaptive(Adaptive):  # type: ignore[misc] # likewise
         """Return the workers of the last nodes that Dask could do without."""
         spare = set(await super().workers_to_close(target))
         chosen: list[str] = []
-        for node in sorted(self.cluster.nodes, key=_rank, reverse=True):
+        for node in sorted(self.cluster.nodes, key=rank_of, reverse=True):
             workers = {name for name in self.cluster.plan if name.partition("-")[0] == node}
             if not workers <= spare | (workers - self.observed):
                 break
@@ -50,7 +51,6 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
     """The scheduler of a cluster of ours, and the means to change its workers."""
 
     def __init__(self, cluster: Cluster, address: str, security: Security, nodes: Collection[str]) -> None:
-        """Connect to *cluster*, which is ready, at the *address* of its scheduler."""
         super().__init__(asynchronous=False, quiet=True, name=cluster.name)
         self._cluster, self.security, self.nodes = cluster, security, set(nodes)
         self._loop_runner.start()
@@ -89,7 +89,7 @@ class DaskCluster(DistributedCluster):  # type: ignore[misc] # distributed ships
     async def _scale(self, n: int) -> None:
         wanted = -(-n // self._processes)
         if wanted < len(self.nodes):
-            ended = sorted(self.nodes, key=_rank)[wanted:]
+            ended = sorted(self.nodes, key=rank_of)[wanted:]
             workers = [name for name in self.plan if name.partition("-")[0] in ended]
             # What they hold goes to others first.
             await self.scheduler_comm.retire_workers(names=workers, remove=True, close_workers=False)
@@ -146,8 +146,4 @@ def connection_of(cluster: Cluster) -> tuple[str, Security]:
 
 def _worker_nodes(cluster: Cluster) -> set[str]:
     nodes = cluster.details()["nodes"]
-    return {node["node"] for node in nodes if node["node"].startswith("WORKER") and node["exit_code"] is None}
-
-
-def _rank(node: str) -> int:
-    return int(node.rpartition("_")[2])
+    return {node["node"] for node in nodes if is_worker(node["node"]) and node["exit_code"] is None}

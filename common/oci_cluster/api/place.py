@@ -14,10 +14,11 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from oci_cluster.api.auth import Auth
-from oci_cluster.backends import known_backends, open_backend
+from oci_cluster.backends import open_backend
 from oci_cluster.backends.base import Backend
 from oci_cluster.contract.settings.settings_files import given_settings
 from oci_cluster.errors import SettingsError, UsageError
+from oci_cluster.launcher.args.command_line import check_backend
 from oci_cluster.project.unpack import unpack
 from oci_cluster.project.wheel import vendored
 from oci_cluster.system.console import program, say_to_stderr
@@ -45,8 +46,7 @@ class Place:
         unpack(root, say_to_stderr(program()))
         check_same_contract(root)
         name = backend or settings.get("BACKEND") or given_settings(root, os.environ).get("BACKEND") or "local"
-        if name not in (known := known_backends()):
-            raise UsageError(f"unknown backend '{name}'; there is: {' '.join(known)}")
+        check_backend(name)
         if auth is not None and auth.backend != name:
             raise UsageError(
                 f"{type(auth).__name__} is for the backend {auth.backend}, and not for {name}; leave auth= out"

@@ -10,7 +10,6 @@ import sys
 import threading
 from collections.abc import Callable
 
-from oci_cluster.api.notebook_table import LiveTable
 from oci_cluster.backends.base import Backend, LogsInPlace
 from oci_cluster.contract.cluster import Cluster, Plan
 from oci_cluster.errors import ClusterError
@@ -26,16 +25,14 @@ _URGENT = ("NOT ENDED", "error:")
 
 
 class Messages:
-    """Says lines of progress, and keeps the last; passwords of URLs are hidden."""
+    """Says lines of progress; passwords of URLs are hidden."""
 
-    def __init__(self, say: Say | None, on_line: Callable[[str], object] = lambda _: None) -> None:
-        """Say them to *say*, else to the logger or stderr; then call *on_line*."""
-        self._say, self._on_line = say, on_line
-        self.last = ""
+    def __init__(self, say: Say | None) -> None:
+        self._say = say
 
     def __call__(self, text: str) -> None:
         """Say one line; after a failure of *say*, without it."""
-        line = self.last = redact(text)
+        line = redact(text)
         if self._say is not None:
             try:
                 self._say(line)
@@ -48,7 +45,6 @@ class Messages:
         else:
             with contextlib.suppress(OSError, ValueError):  # nobody is left who could be told
                 sys.stderr.write(f"oci_cluster: {line}\n")
-        self._on_line(line)
 
 
 # How long the thread of a cluster that has been ended may take to bring what it leaves.
@@ -78,8 +74,7 @@ class Waiter:
 class Running:
     """One cluster that is followed to its end."""
 
-    def __init__(self, backend: Backend, cluster: Cluster, plan: Plan, say: Messages, table: LiveTable) -> None:
-        """Prepare to follow *cluster*, which runs on *backend*, and to show it in *table*."""
+    def __init__(self, backend: Backend, cluster: Cluster, plan: Plan, say: Messages) -> None:
         self.begun, self.over, self.is_ready = threading.Event(), threading.Event(), False
         """Set when a wait for ready is over; and when it has ended, and what it leaves has been brought."""
         self.code: int | None = None
@@ -89,7 +84,7 @@ class Running:
         self.unseen: ClusterError | None = None
         """Why nobody may see how far it is."""
         self._backend, self._cluster, self._plan, self._say = backend, cluster, plan, say
-        self._waiter, self._table = Waiter(self._show), table
+        self._waiter = Waiter()
 
     def follow(self, reaper: Reaper, launched: contextlib.ExitStack) -> None:
         """Begin; *launched* is left when the cluster has ended, or cannot be followed."""
@@ -108,10 +103,6 @@ class Running:
         self._waiter.ring()
         self.over.wait()
 
-    def _show(self) -> None:
-        is_soon, is_last = not self.is_ready, self.over.is_set()
-        self._table.look(self._backend, self._cluster, self._say.last, is_soon=is_soon, is_last=is_last)
-
     def _run(self) -> None:
         with contextlib.closing(self._backend):
             try:
@@ -124,7 +115,6 @@ class Running:
                 _followed.pop(self, None)
             self.over.set()
             self.begun.set()
-            self._waiter.wait(0)  # once more, for what is shown
 
     def _to_the_end(self) -> int:
         self._backend.load(self._cluster)  # in this thread, which from here on sees what its nodes tell

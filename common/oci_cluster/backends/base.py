@@ -159,7 +159,7 @@ class Backend(Protocol):
     is_this_machine: bool
     """Whether its clusters are this machine's: then launches wait for each other, and the second sees the first."""
     is_free_to_ask: bool
-    """Whether looking costs nothing: then a list tells all there is of each cluster, and a dry run checks the name."""
+    """Whether looking costs nothing: then a dry run checks the name."""
     node_fields: Mapping[str, str]
     """Fields of :class:`NodeState` that ``--json`` shows, under the names that this backend has for them."""
     ends_workers: str = "any"

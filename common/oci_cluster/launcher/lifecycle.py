@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -27,7 +29,15 @@ from oci_cluster.contract.files.lives import read_stop
 from oci_cluster.contract.names import STOP, is_worker, rank_of
 from oci_cluster.contract.storage.hanging_disk import asked
 from oci_cluster.contract.storage.retry import poll_delays
-from oci_cluster.errors import BackendError, ClusterError, ExitCode, LostPlanError, StoppedError, UsageError
+from oci_cluster.errors import (
+    BackendError,
+    ClusterError,
+    ExitCode,
+    LostPlanError,
+    StoppedError,
+    StorageError,
+    UsageError,
+)
 from oci_cluster.launcher.launch.plan import free_ranks, scaled_workers
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import locked, not_writable, write_whole
@@ -36,8 +46,8 @@ from oci_cluster.system.text import now, seconds_since
 _TELL_AGAIN_S = 10.0
 # How long a list may not have what has been made; the backend oci has the source of the number (SETTLES_S).
 _LISTED_S = 120.0
-# How long it is tried to remove what a launch that failed has left: an engine that is started again answers by then.
-_REMOVE_FOR_S = 20.0
+# How often what has to be done at the end is tried where nobody answers: for 20 s in all.
+_LAST_TRIES = 8
 
 
 def stop_command(backend: Backend, *words: str) -> str:
@@ -46,26 +56,38 @@ def stop_command(backend: Backend, *words: str) -> str:
     return " ".join(["scripts/stop.sh", *words, *where])
 
 
+def insist(ask: Callable[[], None], say: Say, wait: Callable[[float], None]) -> ClusterError | None:
+    """Call *ask*; return why it failed.
+
+    Where nobody answers, it is called again for 20 s: an engine that is being started again answers soon.
+    """
+    failure: ClusterError | None = None
+    for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_TRIES):
+        try:
+            ask()
+        except (BackendError, StorageError) as error:
+            if failure is None:
+                say(f"{error}; trying again")
+            failure = error
+            wait(delay)
+        except ClusterError as error:
+            return error
+        else:
+            return None
+    return failure
+
+
+@dataclass(eq=False)
 class Lifecycle:
     """Launches, finds, scales and ends the clusters of one backend."""
 
-    def __init__(
-        self,
-        backend: Backend,
-        root: Path,
-        say: Say,
-        *,
-        is_stopped: IsStopped = lambda: False,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        """Act for the checkout *root*, which keeps logs and outputs, on *backend*."""
-        self._is_stopped = is_stopped
-        self.backend = backend
-        self.root = root
-        self.say = say
-        self._clock = clock
-        self._sleep = sleep
+    backend: Backend
+    root: Path
+    """The checkout, which keeps logs and outputs."""
+    say: Say
+    is_stopped: IsStopped = field(default=lambda: False, kw_only=True)
+    clock: Callable[[], float] = field(default=time.monotonic, kw_only=True)
+    sleep: Callable[[float], None] = field(default=time.sleep, kw_only=True)
 
     # --- Launch --------------------------------------------------------------------------------------------
 
@@ -95,35 +117,17 @@ class Lifecycle:
         if not self.backend.is_this_machine:
             return contextlib.nullcontext()
         waiting = partial(self.say, "waiting: another launch.sh or scale.sh of this checkout is at work")
-        return locked(clusters_dir(self.root) / ".lock", waiting, self._is_stopped)
+        return locked(clusters_dir(self.root) / ".lock", waiting, self.is_stopped)
 
     def _roll_back(self, cluster: Cluster, error: BaseException) -> None:
-        """Remove what has been started of *cluster*, whether the backend answered or not."""
         if not self.backend.is_free_to_ask:  # else it takes no time that would have to be explained
             self.say(f"{error}" if isinstance(error, StoppedError) else "the launch failed; ending what was started")
-        try:
-            self._remove_in_time(cluster)
-        except ClusterError as problem:
+        if (problem := insist(lambda: self.backend.remove(cluster, self.say), self.say, self.sleep)) is not None:
             what = "may still be running" + ("" if self.backend.is_this_machine else " and cost money")
             command = self._stop_command(cluster.name, "--delete")
             self.say(f"NOT ENDED: {cluster.name} {what} ({problem}); end it: {command}")
             return
         shutil.rmtree(cluster.directory, ignore_errors=True)
-
-    def _remove_in_time(self, cluster: Cluster) -> None:
-        """Remove *cluster*; where the backend does not answer, try for a while."""
-        deadline = self._clock() + _REMOVE_FOR_S
-        told, delays = "", poll_delays(5.0, first_s=0.5)
-        while True:
-            try:
-                return self.backend.remove(cluster, self.say)
-            except BackendError as problem:
-                if self._clock() + (delay := next(delays)) > deadline:
-                    raise
-                if str(problem) != told:
-                    told = str(problem)
-                    self.say(f"{told}; trying again")
-                self._sleep(delay)
 
     def _stop_command(self, *words: str) -> str:
         return stop_command(self.backend, *words)
@@ -158,15 +162,15 @@ class Lifecycle:
 
     def choose_orphan(self, cluster_id: str) -> Cluster:
         """Return the cluster of a killed launcher; a list may have it late."""
-        deadline = self._clock() + (0 if self.backend.is_this_machine else _LISTED_S)
+        deadline = self.clock() + (0 if self.backend.is_this_machine else _LISTED_S)
         delays = poll_delays(5.0, first_s=0.5)
         while True:
             try:
                 return self.choose(cluster_id)
             except UsageError:
-                if self._clock() >= deadline:
+                if self.clock() >= deadline:
                     raise
-            self._sleep(next(delays))
+            self.sleep(next(delays))
 
     def choose_all(self, *, ended: bool, older_than_s: float) -> list[Cluster]:
         """Return the clusters that run, or have *ended*, launched so long ago at least.
@@ -231,7 +235,6 @@ class Lifecycle:
     def _resize(
         self, cluster: Cluster, plan: Plan, states: Sequence[NodeState], count: int, ended: Sequence[str]
     ) -> list[str]:
-        """Add *count* workers under free ranks, and have the *ended* ones end."""
         added = _new_workers(plan, states, count)
         if added:
             self.backend.start(plan, added, self.say)
@@ -241,7 +244,6 @@ class Lifecycle:
         return [node.name for node in added]
 
     def _end_if_over(self, cluster: Cluster, plan: Plan, added: set[str]) -> None:
-        """End nodes that were *added* while the cluster ended."""
         others = [state for state in self.states(cluster) if state.node not in added]
         if any_running(others):
             return
@@ -287,9 +289,8 @@ class Lifecycle:
             self._end_by_force(cluster, left, self._patience_s(plan.limits))
 
     def _end_by_force(self, cluster: Cluster, nodes: set[str], patience_s: float) -> None:
-        """Have the backend end *nodes* and return when none runs."""
-        deadline = self._clock() + 2 * patience_s + self.backend.end_timeout_s
-        while nodes and self._clock() < deadline:
+        deadline = self.clock() + 2 * patience_s + self.backend.end_timeout_s
+        while nodes and self.clock() < deadline:
             # Told again: a node that was just being started may not have been there to be told.
             self.backend.end(cluster, nodes)
             nodes = self._wait_for_end(cluster, _TELL_AGAIN_S)
@@ -305,13 +306,13 @@ class Lifecycle:
 
     def _wait_for_end(self, cluster: Cluster, patience_s: float, nodes: Collection[str] | None = None) -> set[str]:
         """Wait until *nodes*, or all, have ended; return those that have not."""
-        deadline, delays = self._clock() + patience_s, poll_delays(self.backend.poll_s, first_s=0.05)
+        deadline, delays = self.clock() + patience_s, poll_delays(self.backend.poll_s, first_s=0.05)
         while True:
             running = {state.node for state in self.states(cluster) if state.is_running}
             left = running if nodes is None else running & set(nodes)
-            if not left or self._clock() > deadline:
+            if not left or self.clock() > deadline:
                 return left
-            self._sleep(next(delays))
+            self.sleep(next(delays))
 
 
 def _make_directory(cluster: Cluster, kept: Mapping[str, str]) -> None:
@@ -329,7 +330,6 @@ def _make_directory(cluster: Cluster, kept: Mapping[str, str]) -> None:
 
 
 def _scalable(backend: Backend, cluster: Cluster) -> tuple[Plan, list[NodeState]]:
-    """Return plan and nodes of *cluster*, which runs and can be scaled."""
     if why := backend.why_fixed(cluster):
         raise UsageError(f"{cluster.name} {why}")
     plan = backend.load(cluster)
@@ -346,7 +346,6 @@ def started(backend: Backend, cluster: Cluster, plan: Plan) -> str:
 
 
 def _new_workers(plan: Plan, states: Sequence[NodeState], count: int) -> list[Node]:
-    """Return *count* workers of free ranks, those of lost workers first."""
     names = list(dict.fromkeys([*plan.node_names, *(state.node for state in states)]))
     taken = [state.node for state in states if state.is_running or state.is_final]
     return [Node("WORKER", rank) for rank in free_ranks(names, taken, count)]

@@ -85,14 +85,14 @@ def _status(line: CommandLine) -> int:
 
 
 def _list(line: CommandLine) -> int:
-    from oci_cluster.launcher.show.report import is_over, list_text, overviews
+    from oci_cluster.launcher.show.report import is_over, list_text, overview
 
     backend = opened(line, is_looking=True)
     clusters = backend.find()
     states = backend.states(clusters)
     for cluster in clusters:
         backend.keep_end(cluster, states[cluster.launch_id])
-    found = overviews(backend, [(cluster, states[cluster.launch_id]) for cluster in clusters])
+    found = [overview(backend, cluster, states[cluster.launch_id]) for cluster in clusters]
     shown = [cluster for cluster in found if line.has("--all") or not is_over(cluster) or "held" in cluster]
     print(json.dumps(shown, indent=2) if line.has("--json") else list_text(shown, screen_of(sys.stdout, os.environ)))
     return 0
@@ -127,7 +127,6 @@ def _stop(line: CommandLine) -> int:
 
 
 def _stop_each(clusters: Sequence[Cluster], lifecycle: Lifecycle, *, delete: bool) -> int:
-    """Stop *clusters* one by one; return the exit code of the first that failed."""
     code = 0
     for cluster in clusters:
         try:

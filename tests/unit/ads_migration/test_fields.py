@@ -66,7 +66,7 @@ MERGES = "a: &a {}\n" + "".join(
         ("", "is empty"),
         ("a: 1\na: 2\n", "line 2: the file has a twice"),
         ("? [a]\n: 1\n", "the name of a field is a text"),
-        ("a:\n  <<: 1\n", "merged with <<"),
+        ("a:\n  <<: 1\n", "line 2, a: expected fields of its own"),
         ("a: b: c\n", "is no YAML: mapping values are not allowed here"),
         ("a: *nobody\n", "is no YAML: found undefined alias"),
         ("--- a\n--- b\n", "is no YAML: expected a single document"),

@@ -84,9 +84,9 @@ class Site:
         plan = self.backend.plans[cluster.launch_id]
         return ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
 
-    def ready(self) -> None:
+    def ready(self, greeting: str = "hello") -> None:
         """Have the cluster that was launched last be ready."""
-        self.directory(self.backend.clusters[-1]).publish(READY, facts={"greeting": "hello"})
+        self.directory(self.backend.clusters[-1]).publish(READY, facts={"greeting": greeting})
 
     def end(self, code: int, reason: str = "") -> None:
         """Have the cluster that was launched last end with *code* by itself."""

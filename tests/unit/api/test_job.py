@@ -25,7 +25,9 @@ def test_a_job_is_its_script_and_its_cluster(site: Site) -> None:
     (launched,) = site.backend.clusters
     (launched.directory / "logs" / "MAIN.log").write_text("one\n")
     assert job.logs("MAIN", tail=1) == "MAIN | one\n"
-    assert ">MAIN</td>" in job._repr_html_()
+    assert "\nMAIN " in job._repr_html_()
+    site.ready("<script>alert(1)</script>\x1b[31m")
+    assert "greeting: &lt;script&gt;alert(1)&lt;/script&gt;[31m" in job._repr_html_()
     site.end(0)
     assert (job.wait(60), job.details()["exit_code"], job.outputs) == (0, 0, "")
     job.follow("MAIN")

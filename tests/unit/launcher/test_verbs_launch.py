@@ -13,8 +13,7 @@ from unit.launcher.door import Door, ended
 
 from oci_cluster.contract.cluster import Plan, clusters_dir
 from oci_cluster.errors import BackendError, SettingsError, UsageError
-from oci_cluster.launcher import context, verbs
-from oci_cluster.launcher.follow import follower
+from oci_cluster.launcher import context, lifecycle, verbs
 from oci_cluster.system.console import Say
 
 
@@ -38,7 +37,7 @@ def test_what_could_not_be_brought_after_the_end_is_told(
     door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int, launch: int
 ) -> None:
     """It makes a success none; a failure keeps its own code."""
-    monkeypatch.setattr(follower, "_LAST_LOOKS", 1)
+    monkeypatch.setattr(lifecycle, "_LAST_TRIES", 1)
     ended(door, code)
 
     def fail() -> None:

@@ -111,7 +111,6 @@ def parse(verb: str, words: Sequence[str]) -> CommandLine:
 
 
 def _check_words(verb: str, line: CommandLine) -> None:
-    """Check how many words there are, and which."""
     names = line.words if verb in {"stop", "setup", "queue", "update"} else line.words[:1]
     if verb != "launch" and "" in names:  # "$CLUSTER" that is not set: it must not mean the only cluster, or all
         first = _FIRST_WORD.get(verb, "a cluster's name")
@@ -133,7 +132,6 @@ def _check_words(verb: str, line: CommandLine) -> None:
 
 
 def _check_options(verb: str, line: CommandLine) -> None:
-    """Check which options go together, and with which words."""
     if verb == "stop" and line.words and line.has("--ended", "--older-than"):
         raise usage(f"name clusters, or choose them with --ended and --older-than; got '{line.words[0]}' too")
     if verb == "session" and len(line.words) == 2 and line.has("--name"):

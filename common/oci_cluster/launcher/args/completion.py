@@ -100,10 +100,10 @@ class _Known:
             option = self._header.options.get(name)
             found = self._of([option.value if option else None])
             return Offer({f"{name}={word}": text for word, text in found.words.items()}, found.files)
-        places = [operand for usage in self._header.usages for operand in usage.next(self._operands) or []]
-        found = self._of(places)
-        is_enough = all(operand.is_optional for operand in places) and not (found.words or found.files)
-        return Offer(self._options()) if current.startswith("-") or is_enough else found
+        found = self._of(self._header.next(self._operands))
+        if current.startswith("-") or not (found.words or found.files):
+            return Offer({name: one.text.partition(". ")[0] for name, one in self._header.options.items()})
+        return found
 
     def _read(self, words: Sequence[str]) -> str:
         """Note operands and options; return the option whose value comes next, if any."""
@@ -122,19 +122,7 @@ class _Known:
                 awaited = name if option and option.value and not is_joined else ""
         return awaited
 
-    def _options(self) -> dict[str, str]:
-        """Return the options of the lines ``Usage:`` that the operands fit."""
-        usages = [(usage, usage.next(self._operands) is not None) for usage in self._header.usages]
-        fitting = {name for usage, fits in usages if fits for name in usage.options}
-        named = {name for usage, _ in usages for name in usage.options}
-        return {
-            name: one.text.partition(". ")[0]
-            for name, one in self._header.options.items()
-            if name in fitting or name not in named
-        }
-
     def _of(self, operands: Sequence[Operand | None]) -> Offer:
-        """Return what may stand at one of *operands*."""
         words: dict[str, str] = {}
         files = ""
         for operand in operands:
@@ -160,7 +148,6 @@ class _Known:
         return found
 
     def _kept(self) -> list[_Kept]:
-        """Return the clusters of the chosen backend that are kept here."""
         backend = self._values.get("--backend") or self._environ.get("BACKEND") or self._configured() or "local"
         found = []
         for path in sorted((self._root / ".clusters").glob("*/cluster.json")):

@@ -35,38 +35,11 @@ class Operand(NamedTuple):
     word of the person's own."""
     choices: tuple[str, ...] = ()
     """Words that may stand there; beside those of a kind, or, without a kind, these alone. Empty: any."""
-    is_optional: bool = False
     is_repeated: bool = False
 
     def takes(self, word: str) -> bool:
         """Return whether *word* may stand there."""
         return not self.choices or bool(self.kind) or word in self.choices
-
-
-class Usage(NamedTuple):
-    """A line ``Usage:``: its operands, and the options that it names."""
-
-    operands: tuple[Operand, ...]
-    options: frozenset[str]
-
-    def next(self, words: Sequence[str]) -> list[Operand] | None:
-        """Return what may stand behind the operands *words*; None where they are another line's."""
-        spots = self._with_skipped({0})
-        for word in words:
-            spots = self._with_skipped(set(self._after(spots, word)))
-        return [self.operands[spot] for spot in sorted(spots) if spot < len(self.operands)] if spots else None
-
-    def _after(self, spots: set[int], word: str) -> Iterator[int]:
-        for spot in spots:
-            if spot < len(self.operands) and self.operands[spot].takes(word):
-                yield spot if self.operands[spot].is_repeated else spot + 1
-
-    def _with_skipped(self, spots: set[int]) -> set[int]:
-        found = set(spots)
-        for spot, operand in enumerate(self.operands):
-            if spot in found and operand.is_optional:
-                found.add(spot + 1)
-        return found
 
 
 class Option(NamedTuple):
@@ -80,10 +53,19 @@ class Option(NamedTuple):
 class Header(NamedTuple):
     """Lines ``Usage:`` and options of a script."""
 
-    usages: tuple[Usage, ...]
+    usages: tuple[tuple[Operand, ...], ...]
     options: Mapping[str, Option]
     has_rest: bool
     """Whether what stands behind ``--`` is another program's."""
+
+    def next(self, words: Sequence[str]) -> list[Operand]:
+        """Return what may stand behind the operands *words*."""
+        found: list[Operand] = []
+        for operands in self.usages:
+            if all(operand.takes(word) for operand, word in zip(operands, words, strict=False)):
+                again = [operand for operand in operands[: len(words)] if operand.is_repeated]
+                found += [*operands[len(words) :][:1], *again, *(operands[-1:] if again else ())]
+        return found
 
 
 def read_header(path: Path) -> Header:
@@ -93,13 +75,9 @@ def read_header(path: Path) -> Header:
     """
     lines = _comment(path)
     options = {option.name: option for option in map(_option, lines) if option}
-    usages = [_TOKEN.findall(text) for text in _usages(lines)]
-    gives_name = "--name" in options
-    return Header(
-        tuple(_usage(tokens, options, gives_name=gives_name) for tokens in usages),
-        options,
-        any(token.startswith("[-- ") for tokens in usages for token in tokens),
-    )
+    usages = _usages(lines)
+    has_rest = any("[-- " in usage for usage in usages)
+    return Header(tuple(tuple(_operands(usage, options)) for usage in usages), options, has_rest)
 
 
 def _comment(path: Path) -> list[str]:
@@ -141,38 +119,26 @@ def _option(line: str) -> Option | None:
     return Option(name, takes, told["text"] or "")
 
 
-def _usage(tokens: Sequence[str], options: Mapping[str, Option], *, gives_name: bool) -> Usage:
-    operands: list[Operand] = []
-    named: set[str] = set()
-    takes_value = False
-    for token in tokens:
-        inner = token.removesuffix("...").strip("[]<>")
+def _operands(usage: str, options: Mapping[str, Option]) -> Iterator[Operand]:
+    is_value = False
+    for token in _TOKEN.findall(usage):
+        inner = token.strip("[]<>. ")
         if inner.startswith("-"):
-            name = inner.split()[0]
-            named.add(name)
-            takes_value = name == inner and name in options and options[name].value is not None
+            is_value = inner in options and options[inner].value is not None
             continue
-        if not takes_value and inner not in {"|", "option..."}:
-            operands += _operands(token, gives_name=gives_name)
-        takes_value = False
-    return Usage(tuple(operands), frozenset(named))
+        if not is_value and inner.lower() not in {"", "|", "option"}:
+            yield _operand(token, inner, gives_name="--name" in options)
+        is_value = False
 
 
-def _operands(token: str, *, gives_name: bool) -> Iterator[Operand]:
-    """Yield the places that a word stands for: ``NAME...`` is one, then any number."""
-    inner = token.removesuffix("...").strip("[]<>")
-    words = [word for word in inner.removesuffix("...").strip().split("|") if word]
+def _operand(token: str, inner: str, *, gives_name: bool) -> Operand:
+    words = inner.split("|")
     is_itself = len(words) > 1 or token[0] not in "[<"
     choices = tuple(word for word in words if is_itself and re.fullmatch(r"[a-z-]+", word))
     others = [word for word in words if word not in choices]
     kinds = ["" if word == "NAME" and gives_name else "cluster" if word == "NAME" else _kind(word) for word in others]
     kind = next(filter(None, kinds), "")
-    one = Operand(kind, choices if kind or not others else (), token.startswith("["))
-    is_repeated = "..." in token
-    if not (is_repeated and one.is_optional):
-        yield one
-    if is_repeated:
-        yield Operand(one.kind, one.choices, is_optional=True, is_repeated=True)
+    return Operand(kind, choices if kind or not others else (), is_repeated="..." in token)
 
 
 def _kind(word: str) -> str:

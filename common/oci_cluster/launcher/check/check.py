@@ -79,7 +79,6 @@ def check(line: CommandLine) -> int:
 
 
 def _look(checked: Checked, report: Report, backend: str, say: Say) -> None:
-    """Add what *backend* finds, as it finds it."""
     try:
         for finding in check_of(backend)(checked, say):
             report.add(finding)
@@ -98,7 +97,6 @@ def _live(line: CommandLine, checked: Checked, report: Report, backend: str, say
 
 
 def _defaults(root: Path) -> list[str]:
-    """Return the first framework of *root*, and a number of workers."""
     frameworks = sorted(path.parent.name for path in root.glob("*/start-master.sh"))
     if not frameworks:
         raise UsageError(f"there is no framework in {root}; a framework is a folder with start-master.sh")
@@ -159,7 +157,6 @@ def _offline(checked: Checked, problems: Sequence[Problem]) -> Iterator[Finding]
 
 
 def _wrong(item: str, problem: Problem) -> Finding:
-    """Return *problem* as a finding, with its next step, or the setting's example."""
     row = SETTINGS.get(problem.setting)
     like = f", such as {row.name}={row.example}" if row and row.example else ""
     known = "config.env.example explains each setting"
@@ -209,7 +206,6 @@ class Report:
     """Findings of a check, shown as they come, or as JSON at the end."""
 
     def __init__(self, show: Say, *, as_json: bool) -> None:
-        """Begin without any; lines go to *show*."""
         self._show = show
         self._as_json = as_json
         self._findings: list[Finding] = []

@@ -118,7 +118,6 @@ def _code(checked: Checked, name: str) -> Iterator[Path]:
 
 
 def _line_of(line: CommandLine, checked: Checked, name: str, code_dir: Path) -> CommandLine:
-    """Return the command line of a launch whose entry point is the proof."""
     ports = _ports(checked)
     last = re.findall(r"\d+", list(ports.values())[-1])[-1] if ports else str(_ANY_MEETING)
     own = [
@@ -143,7 +142,6 @@ def _ports(checked: Checked) -> dict[str, str]:
 
 
 def _remove(line: CommandLine, name: str, say: Say) -> None:
-    """Leave nothing of the cluster *name*: neither nodes nor files."""
     with contextlib.closing(open_named(line)) as backend:
         try:
             for cluster in backend.find(name):

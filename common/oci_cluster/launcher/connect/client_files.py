@@ -85,7 +85,6 @@ def _filled_in(text: str, values: Mapping[str, str]) -> str | None:
 
 
 def _certificate(cluster: Cluster, plan: Plan, reach: Reach) -> tuple[str, str]:
-    """Return the launch's certificate and its key, PEM."""
     work_dir = plan.environment.get("WORK_DIR", "")
     if is_at_main(work_dir):
         try:

@@ -11,7 +11,7 @@ import socket
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from oci_cluster.contract.storage.hanging_disk import asked_dir
 from oci_cluster.errors import BackendError, ClusterError, StoppedError, UsageError
 from oci_cluster.launcher.args.command_line import CommandLine
 from oci_cluster.launcher.connect.client_files import Gate, client_port, write_client_files
-from oci_cluster.launcher.connect.tcp_proxy import Connections, LooksAgain, check_reachable, never, patiently
+from oci_cluster.launcher.connect.tcp_proxy import Connections, check_reachable
 from oci_cluster.launcher.context import chosen
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.session import types
@@ -48,12 +48,6 @@ class Port:
     """The port of this machine that was asked for."""
     name: str = ""
     """What the cluster calls it."""
-
-
-def known_ports(settings: Mapping[str, int], session: Port | None) -> dict[str, int]:
-    """Return main's ports by their names: the framework's ``*_PORT`` settings, and the session."""
-    named = {setting.removesuffix("_PORT").lower().replace("_", "-"): port for setting, port in settings.items()}
-    return {**named, **({session.name: session.number} if session else {})}
 
 
 def parse_port(text: str, known: Mapping[str, int]) -> Port:
@@ -194,26 +188,39 @@ class Connected:
             ) from None
 
     def known_ports(self) -> dict[str, int]:
-        """Return main's ports by their names."""
-        session = Port(self.kind.port, name=self.kind.name) if self.kind else None
-        return known_ports(self.plan.limits.ports, session)
+        """Return main's ports by their names: the framework's ``*_PORT`` settings, and the session."""
+        ports = self.plan.limits.ports.items()
+        named = {setting.removesuffix("_PORT").lower().replace("_", "-"): port for setting, port in ports}
+        return {**named, **({self.kind.name: self.kind.port} if self.kind else {})}
 
-    def url(self, node: str, port: Port, *, check: bool = False, looks_again: LooksAgain = never) -> str:
+    def url_in_time(self, port: Port, looks_again: Callable[[], bool]) -> str:
+        """Return the URL of main's *port* when it answers.
+
+        *looks_again* waits a little, and returns whether to ask again one that has not answered yet.
+        """
+        while True:
+            try:
+                return self.url("MAIN", port, check=True)
+            except BackendError:
+                if not looks_again():
+                    raise
+
+    def url(self, node: str, port: Port, *, check: bool = False) -> str:
         """Make *port* of *node* reachable; return its URL, or a person's command.
 
-        With *check* an answer is needed, and not somebody who listens; *looks_again* says whether to wait for it.
+        With *check* an answer is needed, and not somebody who listens.
         """
         kind = self.kind if node == "MAIN" and self.kind and port.number == self.kind.port else None
         token = self.token if kind and "{token}" in kind.probe + kind.url + kind.command else ""
         probe = kind.probe.format(token=token) if kind else "/" if port.name == "dashboard" else ""
         is_asked = check or node != "MAIN" or port.number != self._client_port
-        host, here = self.connections.reach(
-            node, port.number, port.local, is_asked=is_asked, must_answer=check, looks_again=looks_again
-        )
+        host, here = self.connections.reach(node, port.number, port.local, is_asked=is_asked, must_answer=check)
         if check:
             if kind and self.backend.is_this_machine:  # before its server begins, somebody else may listen
-                patiently(lambda: self._refuse_another_user(node, port.number), looks_again)
-            patiently(lambda: _check_answer(host, here, probe, is_session=kind is not None), looks_again)
+                self._refuse_another_user(node, port.number)
+            status = check_reachable(host, here, probe)
+            if kind and status in {401, 403}:
+                raise BackendError(f"what answers there is not this session: it refuses the session's token ({status})")
         if kind is None:
             return url_here(host, here, port.number, self._facts() if node == "MAIN" else {})
         words = {"host": host, "port": here, "token": token, "name": self.cluster.name}
@@ -249,8 +256,7 @@ class Connected:
         While this user's server listens, nobody else can. Asked is the node's own port, also where a forwarder leads
         there: that is this user's in any case. A container's port is nobody else's.
         """
-        with contextlib.closing(self.backend.port_forward(self.cluster, self.plan, node, port, self.say)) as forward:
-            host, _, _ = forward.address.rpartition(":")
+        host, _, _ = self.connections.forward(node, port).address.rpartition(":")
         if host and not is_of_this_user(host, port):
             raise BackendError(
                 f"it is not this user's process that listens on port {port} of {host}; SESSION_PORT names another port"
@@ -270,13 +276,6 @@ class Connected:
             return self._told()
         except ClusterError:  # what main says of its URLs is not known; its ports are
             return {}
-
-
-def _check_answer(host: str, port: int, probe: str, *, is_session: bool) -> None:
-    """Raise BackendError where nobody answers, or a server that does not know the token."""
-    status = check_reachable(host, port, probe)
-    if is_session and status in {401, 403}:
-        raise BackendError(f"what answers there is not this session: it refuses the session's token ({status})")
 
 
 def connect(line: CommandLine) -> int:
@@ -339,7 +338,7 @@ def _running(lifecycle: Lifecycle, cluster: Cluster, node: str) -> NodeState:
     return states[node]
 
 
-def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals) -> LooksAgain:
+def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals) -> Callable[[], bool]:
     """Return what waits a moment for a session's server, and says so once."""
     deadline = time.monotonic() + _SERVER_S
     told: list[str] = []
@@ -356,14 +355,18 @@ def _until_answer(lifecycle: Lifecycle, cluster: Cluster, signals: Signals) -> L
     return look
 
 
-def _show_ports(line: CommandLine, connected: Connected, node: str, private: Path, looks_again: LooksAgain) -> None:
+def _show_ports(
+    line: CommandLine, connected: Connected, node: str, private: Path, looks_again: Callable[[], bool]
+) -> None:
     known, kind = connected.known_ports(), connected.kind
     texts = line.given.get("--port") or [_usual(connected, known)]
     for port in [parse_port(text, known) for text in texts]:
         name = port.name or str(port.number)
         is_session = node == "MAIN" and kind is not None and port.number == kind.port and not line.has("--check")
-        again = looks_again if is_session else never
-        url = connected.url(node, port, check=is_session or line.has("--check"), looks_again=again)
+        if is_session:
+            url = connected.url_in_time(port, looks_again)
+        else:
+            url = connected.url(node, port, check=line.has("--check"))
         if line.has("--check"):
             connected.say(f"{name} of {node} is reachable")
         print(url if len(texts) == 1 else f"{name} {url}")
@@ -372,7 +375,6 @@ def _show_ports(line: CommandLine, connected: Connected, node: str, private: Pat
 
 
 def _usual(connected: Connected, known: dict[str, int]) -> str:
-    """Return the port to reach without ``--port``."""
     if connected.kind:
         return connected.kind.name
     if "dashboard" in known:
@@ -396,7 +398,6 @@ def _stop_if_told(signals: Signals) -> None:
 
 
 def _stay(lifecycle: Lifecycle, cluster: Cluster, signals: Signals, look_s: float) -> None:
-    """Return at a signal, or when *cluster* has ended."""
     looked_at = time.monotonic()
     while signals.received is None:
         signals.wait(look_s)

@@ -7,7 +7,7 @@ import errno
 import socket
 import socketserver
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from oci_cluster.backends.base import PortForward
 from oci_cluster.errors import BackendError, ClusterError, UsageError
@@ -18,8 +18,6 @@ HERE = "127.0.0.1"
 # How much is passed on at once: what a socket's buffer holds by default on Linux is some times that.
 _PIECE = 1 << 16
 
-# Waits a little; returns whether to ask again a node that has not answered yet.
-LooksAgain = Callable[[], bool]
 # Returns the way to a port of a node.
 OpenPortForward = Callable[[str, int], PortForward]
 
@@ -36,8 +34,6 @@ class Forwarder(socketserver.ThreadingTCPServer):
         """Listen on *port*, 0: any; raise UsageError where it is taken."""
         self.way = forward
         self._say = say
-        self._lock = threading.Lock()
-        self._open: set[socket.socket] = set()
         self._problem = ""
         try:
             super().__init__((HERE, port), socketserver.BaseRequestHandler)
@@ -48,12 +44,9 @@ class Forwarder(socketserver.ThreadingTCPServer):
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
-        """End all connections, and listen no more; the way itself is its maker's."""
+        """Listen no more; the way itself, and with it its connections, are its maker's to end."""
         self.shutdown()
         self.server_close()
-        with self._lock:
-            for end in self._open:
-                _end(end, socket.SHUT_RDWR)
 
     def finish_request(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:  # noqa: ARG002
         """Pass on one connection to its end."""
@@ -64,27 +57,16 @@ class Forwarder(socketserver.ThreadingTCPServer):
             return self._note(str(error))
         self._note("")
         far.settimeout(None)  # a page that is just looked at says nothing for hours
-        with far, self._kept(request), self._kept(far):
+        with far:
             back = threading.Thread(target=_pour, args=(far, request), daemon=True)
             back.start()
             _pour(request, far)
             back.join()
         return None
 
-    @contextlib.contextmanager
-    def _kept(self, end: socket.socket) -> Iterator[None]:
-        with self._lock:
-            self._open.add(end)
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._open.discard(end)
-
     def _note(self, problem: str) -> None:
         """Say what is new: a browser asks again and again."""
-        with self._lock:
-            is_new, self._problem = problem != self._problem, problem
+        is_new, self._problem = problem != self._problem, problem
         if is_new:
             self._say(problem or "reachable again")
 
@@ -106,58 +88,42 @@ def _end(end: socket.socket, how: int) -> None:
         end.shutdown(how)
 
 
-def never() -> bool:
-    """Do not look again."""
-    return False
-
-
-def patiently(look: Callable[[], None], looks_again: LooksAgain) -> None:
-    """Call *look* until it raises no BackendError, or *looks_again* has had enough."""
-    while True:
-        try:
-            return look()
-        except BackendError:
-            if not looks_again():
-                raise
-
-
 class Connections:
     """Ports of one cluster's nodes, reachable from this machine until it is closed."""
 
     def __init__(self, open_port_forward: OpenPortForward, say: Say) -> None:
-        """Begin with none."""
         self._open_port_forward = open_port_forward
         self._say = say
         self._opened: contextlib.ExitStack = contextlib.ExitStack()
+        self._forwards: dict[tuple[str, int], PortForward] = {}
         self._forwarders: dict[tuple[str, int, int | None], Forwarder] = {}
-        self.has_forwarders = False
+
+    @property
+    def has_forwarders(self) -> bool:
+        """Return whether any port is reachable only as long as this process lives."""
+        return bool(self._forwarders)
+
+    def forward(self, node: str, port: int) -> PortForward:
+        """Return the way to *port* of *node*."""
+        if (node, port) not in self._forwards:
+            self._forwards[node, port] = self._open_port_forward(node, port)
+            self._opened.callback(self._forwards[node, port].close)
+        return self._forwards[node, port]
 
     def reach(
-        self,
-        node: str,
-        port: int,
-        local: int | None = None,
-        *,
-        is_asked: bool = True,
-        must_answer: bool = False,
-        looks_again: LooksAgain = never,
+        self, node: str, port: int, local: int | None = None, *, is_asked: bool = True, must_answer: bool = False
     ) -> tuple[str, int]:
         """Return host and port under which this machine reaches *port* of *node*.
 
         Without a *local* port it is the same where that is free, else any; where this machine reaches the node itself,
-        nothing is made. With *must_answer* somebody has to listen there; *looks_again* says whether to wait for that.
+        nothing is made. With *must_answer* somebody has to listen there.
         Unless it *is_asked*, nobody connects to a node that this machine reaches itself: who connects next finds out.
         Asked again, it is the same place.
         """
-        forwarder = self._forwarders.get((node, port, local))
-        if forwarder is None:
-            forward = self._open_port_forward(node, port)
-            self._opened.callback(forward.close)
-        else:
-            forward = forwarder.way
+        forward = self.forward(node, port)
         try:
             if is_asked or not forward.address:
-                patiently(lambda: forward.dial().close(), looks_again)
+                forward.dial().close()
         except BackendError as error:  # not for ever: a server may be about to begin
             if must_answer:
                 raise
@@ -165,11 +131,10 @@ class Connections:
         if forward.address and local is None:
             host, _, text = forward.address.rpartition(":")
             return host, int(text)
-        if forwarder is None:
+        if (node, port, local) not in self._forwarders:
             forwarder = self._forwarders[node, port, local] = self._forwarder(forward, port, local)
-            self.has_forwarders = True
             self._opened.callback(forwarder.close)
-        return HERE, forwarder.port
+        return HERE, self._forwarders[node, port, local].port
 
     def _forwarder(self, forward: PortForward, port: int, local: int | None) -> Forwarder:
         try:

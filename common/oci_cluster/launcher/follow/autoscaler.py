@@ -74,7 +74,6 @@ class Autoscaler(Watcher):
     """The workers of one cluster, as who follows it has them come and go."""
 
     def __post_init__(self) -> None:
-        """Begin to count now."""
         self._lifecycle = Lifecycle(self.backend, self.cluster.directory.parents[1], self.say, clock=self.clock)
         text = self.plan.environment.get("ADAPT", "")
         self._bounds = parse_bounds(text, maximum=self.backend.max_workers) if text else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
@@ -16,11 +15,10 @@ from oci_cluster.contract.files.lives import Life, is_interruptible, read_life, 
 from oci_cluster.contract.names import READY, STOP, config_file, heartbeat_file
 from oci_cluster.contract.outcome import outcome_of
 from oci_cluster.contract.storage.hanging_disk import AskedFiles, may_hang
-from oci_cluster.contract.storage.retry import poll_delays
-from oci_cluster.errors import BackendError, ClusterError, ExitCode
+from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.launcher.follow.autoscaler import Autoscaler
 from oci_cluster.launcher.follow.provisioning import Provisioning, Watcher, names_of
-from oci_cluster.launcher.lifecycle import request_stop
+from oci_cluster.launcher.lifecycle import insist, request_stop
 from oci_cluster.launcher.show.logs import Fetches, MergedLogs
 from oci_cluster.launcher.show.report import facts_of, has_left, outputs_of, reason_of, why_silent
 from oci_cluster.system.console import Say
@@ -32,7 +30,6 @@ class FollowedLife:
     """The generation that main has begun last; None where a launch has but one."""
 
     def __init__(self, cluster_dir: ClusterDir, environment: Mapping[str, str]) -> None:
-        """Look into *cluster_dir*; the nodes have this *environment*."""
         self._cluster_dir = cluster_dir
         self._is_interruptible = is_interruptible(environment)
         self._life: Life | None = None
@@ -76,7 +73,6 @@ class LostNodes(Watcher):
     """
 
     def __post_init__(self) -> None:
-        """Begin without any."""
         self._since: dict[str, float] = {}
 
     def why_hopeless(self, nodes: Sequence[NodeState]) -> str:
@@ -101,7 +97,6 @@ class LostNodes(Watcher):
 
 
 def _can_do_without(missing: Collection[str], nodes: Sequence[NodeState], fewest: int) -> bool:
-    """Return whether *fewest* workers are left, and only workers are *missing*."""
     left = sum(node.node.startswith("WORKER") and node.node not in missing for node in nodes)
     return left >= fewest and all(name.startswith("WORKER") for name in missing)
 
@@ -114,7 +109,6 @@ class UnresponsiveNodes(Watcher):
     """Nodes that show no life while their cluster is over."""
 
     def __post_init__(self) -> None:
-        """Begin to count now."""
         self._watched: dict[str, Liveness] = {}
         self._told: dict[str, float] = {}
         # A node that ends its start script shows nothing meanwhile.
@@ -178,8 +172,6 @@ class UnresponsiveNodes(Watcher):
         self._told[node] = self.clock()
 
 
-# How often the last lines, and all that a cluster leaves, are asked for where nothing answers: 20 s in all.
-_LAST_LOOKS = 8
 # A wrapper such as make passes on what the terminal has sent already; only a later Ctrl-C is a second one.
 _SAME_SIGNAL_S = 1.0
 # How long a refusal counts as one that passes: a service that has just started does not know anybody's rights yet.
@@ -260,7 +252,6 @@ class Follower:
         return self._end(nodes)
 
     def _looks(self) -> Iterator[list[NodeState]]:
-        """Yield the nodes' states, look by look, until all have ended."""
         while True:
             self._handle_signals()
             if (nodes := self._poll()) is not None:
@@ -292,24 +283,8 @@ class Follower:
         return code
 
     def finish(self) -> ClusterError | None:
-        """Bring what the cluster, which has ended, leaves; return why that failed.
-
-        The backend is asked again for 20 s: an engine that is being started again answers soon.
-        """
-        failure: ClusterError | None = None
-        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
-            try:
-                self._backend.finish(self._cluster, self._say)
-            except BackendError as error:
-                if failure is None:
-                    self._say(f"{error}; trying again")
-                failure = error
-                self._signals.wait(delay)
-            except ClusterError as error:
-                return error
-            else:
-                return None
-        return failure
+        """Bring what the cluster, which has ended, leaves; return why that failed."""
+        return insist(lambda: self._backend.finish(self._cluster, self._say), self._say, self._signals.wait)
 
     def _poll(self) -> list[NodeState] | None:
         """Return the nodes' states; None when the backend does not answer."""
@@ -326,20 +301,10 @@ class Follower:
         return nodes
 
     def _fetch_last_logs(self, copy: LogCopy, merged: MergedLogs) -> None:
-        problem = ""
-        for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_LOOKS):
-            try:
-                copy.fetch()
-            except ClusterError as error:
-                problem = str(error)
-                self._signals.wait(delay)
-            else:
-                self._drain(copy, merged)
-                return
-        self._say(f"the last lines of the logs are missing: {problem}")
-
-    def _drain(self, copy: LogCopy, merged: MergedLogs) -> None:
         """Show what comes of the logs after the nodes have ended; Ctrl-C ends that."""
+        if (problem := insist(copy.fetch, self._say, self._signals.wait)) is not None:
+            self._say(f"the last lines of the logs are missing: {problem}")
+            return
 
         def pause() -> bool:
             merged.copy_new()
@@ -386,7 +351,6 @@ class Follower:
             self._stop_hopeless(overdue.reason, ExitCode.TIMED_OUT)
 
     def _why_hopeless(self, node: NodeState) -> tuple[str, int]:
-        """Return why nothing can begin without *node*, and the code of that."""
         if node.never_started:
             why = f"{node.node} could not be started" + (f": {node.details}" if node.details else "")
             return why, node.exit_code or ExitCode.UNAVAILABLE
@@ -483,7 +447,6 @@ class Follower:
             self._say(f"{arrived} of {len(others)} workers arrived")
 
     def _show_refused(self) -> None:
-        """Say once of each file that somebody else writes into the work dir."""
         for name, why in self._cluster_dir.refused.items():
             if name not in self._refused:
                 self._refused.add(name)

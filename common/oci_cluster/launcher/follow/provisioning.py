@@ -70,7 +70,6 @@ class Provisioning(Watcher):
     """Nodes of one cluster that have not started, from look to look."""
 
     def __post_init__(self) -> None:
-        """Begin to count now."""
         self._began = self._told_at = self.clock()
         # Since when each life of a node has been seen to wait, and how long it did when it was seen to no more.
         self._since: dict[tuple[str, str | int], float] = {}
@@ -197,7 +196,6 @@ class Provisioning(Watcher):
         self.say(f"{len(nodes) - len(waiting)} of {len(nodes)} nodes have started; {'; '.join(parts)}")
 
     def _tell_queue(self, waiting: Sequence[NodeState]) -> None:
-        """Say that a cluster waits in a queue, and what for."""
         queued = next((node for node in waiting if node.state in QUEUE_STATES and node.details), None)
         if queued is None or self._over_at is not None:
             self._queue_told_at = None
@@ -208,7 +206,6 @@ class Provisioning(Watcher):
             self.say(f"{self.cluster.name}: {queued.details}")
 
     def _tell_troubles(self, nodes: Sequence[NodeState]) -> None:
-        """Say when nodes need attention, and when they do no more."""
         troubles = {node.node: node.details for node in nodes if node.state is State.NEEDS_ATTENTION}
         by_details: dict[str, list[str]] = {}
         for name, details in troubles.items():

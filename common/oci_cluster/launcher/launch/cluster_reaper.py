@@ -109,7 +109,6 @@ def read_own(descriptor: int) -> dict[str, str]:
 
 
 def _readable(own: Mapping[str, str]) -> int:
-    """Return a file descriptor from which *own* can be read."""
     content = json.dumps(dict(own)).encode()
     if len(content) > _MOST_BYTES:
         raise SettingsError(

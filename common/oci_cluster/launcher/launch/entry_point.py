@@ -2,25 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from oci_cluster.contract.parsers import WrongValueError, parse_module
+from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.settings.schema import DECIDED, FLAG_ONLY, FLAGS
 from oci_cluster.contract.settings.settings_files import SettingsReader, read_settings_file
 from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.system.envs.package_lists import entries_of
 from oci_cluster.system.files import at_home
-from oci_cluster.system.text import printable
 
-# The longest that a Python may take to start, from a slow network drive.
-_ANSWER_S = 60.0
 # What Linux reads of a first line that names an interpreter.
 _LONGEST_SHEBANG = 256
 
@@ -43,18 +40,6 @@ def find_interpreter(text: str, cwd: Path) -> Path:
     path = path / "bin" / "python" if path.is_dir() else path
     if not os.access(path, os.X_OK):
         raise ValueError(f"--python {text} is not an executable; give a Python interpreter, or an environment's folder")
-    # -I: what lies in this folder is none of its modules.
-    asked = [str(path), "-I", "-c", "print('a Python')"]
-    try:
-        done = subprocess.run(asked, capture_output=True, text=True, errors="replace", timeout=_ANSWER_S, check=False)  # noqa: S603
-        answer = done.stdout if done.stdout == "a Python\n" else done.stderr.strip().rpartition("\n")[2]
-    except (OSError, subprocess.TimeoutExpired) as error:
-        answer = str(error)
-    if answer != "a Python\n":
-        said = printable(answer) or "it does not answer as one"
-        raise ValueError(
-            f"--python {text} is not a Python that can be run: {said}; give one, or an environment's folder"
-        )
     return path.absolute()  # not resolved: a venv's python is a link that must stay one
 
 
@@ -117,7 +102,6 @@ def check_outputs(read: SettingsReader, code_dir: Path) -> None:
 
 
 def _asked_for(read: SettingsReader) -> tuple[str, str]:
-    """Return module and script of the first source that names one."""
     for source in read.sources:
         here = SettingsReader(source)
         module, entry = here.text("ENTRY_MODULE"), here.text("ENTRY_POINT")
@@ -143,15 +127,7 @@ def _find_module(
     read: SettingsReader, code_dir: Path, module: str, *, is_elsewhere: bool
 ) -> tuple[Path, dict[str, str]]:
     path = code_dir.joinpath(*module.split("."))
-    try:
-        parse_module(module)
-    except WrongValueError as error:
-        read.complain("ENTRY_MODULE", f"ENTRY_MODULE: {error.text}", error.next_step)
-    except ValueError as error:
-        read.complain("ENTRY_MODULE", f"ENTRY_MODULE: {error}")
-    else:
-        if is_elsewhere:
-            return code_dir, {"ENTRY_MODULE": module}
+    if read.setting("ENTRY_MODULE") and not is_elsewhere:  # a name that is none has been noted
         is_file = path.with_name(f"{path.name}.py").is_file()
         if path.is_dir() and not is_file and not (path / "__main__.py").is_file():
             told = f"ENTRY_MODULE: '{module}' is a package without __main__.py"
@@ -185,7 +161,6 @@ def _find_entry_point(read: SettingsReader, code: str, entry: str, cwd: Path) ->
 
 
 def _check_can_run(read: SettingsReader, path: Path) -> None:
-    """Note why start scripts could not run the entry point *path*."""
     if path.suffix.lower() == ".py" or path.suffix == ".ipynb":
         return
     if not os.access(path, os.X_OK):
@@ -232,7 +207,6 @@ def packages_of(texts: Sequence[str], python: str) -> tuple[str, ...]:
 
 
 def _listed(word: str) -> list[str]:
-    """Return the requirements in the file that *word* names; else itself."""
     found = _LIST.fullmatch(word)
     if found is None:
         return [word]
@@ -289,3 +263,64 @@ def _read_file(path: Path) -> dict[str, str]:
             advice = "" if name in FLAG_ONLY else "; leave it out"
             raise UsageError(f"--env-file {path}: {name} {why}{advice}")
     return values
+
+
+# --- What may be a mistake in the world around a script ------------------------------------------------------------
+
+# Enough of a script to see what it does.
+_SCRIPT_BYTES = 1 << 20
+# A command of a script, not a word in a comment.
+_STARTS_RANKS = re.compile(
+    r"^[ \t]*(?:(?:exec|nohup|time|env|[A-Za-z_]\w*=\S*)[ \t]+)*(?:python[0-9.]*[ \t]+-m[ \t]+)?"
+    r"(?P<words>torchrun|accelerate[ \t]+launch|deepspeed|horovodrun|mpirun|torch\.distributed\.(?:run|launch)|"
+    r"accelerate\.commands\.launch)\b",
+    re.MULTILINE,
+)
+_OF_LAUNCHERS = {"accelerate launch": " with LAUNCHER=accelerate", "deepspeed": " with LAUNCHER=deepspeed"}
+_ADDRESS = re.compile(
+    r"""^[ \t]*os\.environ\[["'](?:(?P<master>MASTER_ADDR)["']\]\s*=\s*["'](?:localhost|127\.0\.0\.1)["']"""
+    r"""|TF_CONFIG["']\]\s*=)""",
+    re.MULTILINE,
+)
+
+
+def hints(plan: Plan, cwd: Path) -> list[str]:
+    """Return warnings for a launch of *plan* from *cwd*."""
+    entry, arguments = plan.environment.get("ENTRY_POINT", ""), json.loads(plan.environment.get("ARGS") or "[]")
+    code_dir = Path(plan.environment.get("CODE_DIR") or cwd)
+    ranks = about_ranks(code_dir / entry, plan.framework) if entry and len(plan.nodes) > 1 else []
+    return [*about_files(arguments, code_dir, entry, cwd), *ranks]
+
+
+def about_files(arguments: Sequence[str], code_dir: Path, entry_point: str, cwd: Path) -> list[str]:
+    """Warn of *arguments* that are files in *cwd*, and none where the script runs."""
+    names = [text for text in arguments if text and not Path(text).is_absolute() and not text.startswith("-")]
+    # os.path: what is too long for a name, as a JSON text may be, is none, and no error.
+    here = [name for name in names if os.path.exists(cwd / name) and not os.path.exists(code_dir / name)]  # noqa: PTH110
+    if not here:
+        return []
+    entry = code_dir / entry_point
+    whole = f"--code . --entry {shlex.quote(str(entry.relative_to(cwd)))}" if entry.is_relative_to(cwd) else "--code ."
+    listed = ", ".join(f"'{name}'" for name in here)
+    return [f"{listed} is here, and the script runs in {code_dir}; have it run here: {whole}"]
+
+
+def about_ranks(entry: Path, framework: str) -> list[str]:
+    """Warn of an *entry* point that starts ranks itself, or sets an address."""
+    try:
+        with entry.open("rb") as file:
+            text = file.read(_SCRIPT_BYTES).decode(errors="replace")
+    except OSError:  # it is elsewhere
+        return []
+    if entry.suffix == ".py":
+        found = _ADDRESS.search(text)
+        named = found["master"] or "TF_CONFIG" if found else ""
+        return (
+            [f"{entry.name} sets {named}, which nodes are given: ranks would not meet; leave it out"] if named else []
+        )
+    if entry.suffix == ".ipynb" or not (started := _STARTS_RANKS.search(text)):
+        return []
+    words = " ".join(started["words"].split())
+    how = _OF_LAUNCHERS.get(words, "") if framework == "pytorch" else ""
+    instead = f"launch the script that it starts{how}: --entry SCRIPT.py -- ITS ARGUMENTS"
+    return [f"{entry.name} starts ranks itself ({words}), on each node for itself; the cluster does that: {instead}"]

@@ -23,9 +23,8 @@ from oci_cluster.contract.settings.schema import FLAGS
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 from oci_cluster.errors import ExitCode, Problem, StoppedError
 from oci_cluster.launcher.args.command_line import CommandLine
-from oci_cluster.launcher.args.hints import hints
 from oci_cluster.launcher.context import continue_in, equip, given_settings, open_named
-from oci_cluster.launcher.launch.entry_point import packages_of, plain_names, variables_of
+from oci_cluster.launcher.launch.entry_point import hints, packages_of, plain_names, variables_of
 from oci_cluster.launcher.launch.plan import Request, make_plan
 from oci_cluster.launcher.lifecycle import Lifecycle, started
 from oci_cluster.system.console import LastingOutput, Say, discard, is_terminal, program, say_to_stderr
@@ -150,7 +149,6 @@ def launch(line: CommandLine, plan_of: PlanOf | None = None, attend: Attend = _n
 
 
 def _run(line: CommandLine, lifecycle: Lifecycle, plan: Plan, signals: Signals, attend: Attend) -> int:
-    """Launch *plan*; show it to its end, or detach from it."""
     from oci_cluster.launcher.show.report import tell_and_keep
 
     is_detached = line.has("--detach")
@@ -177,13 +175,12 @@ def _run(line: CommandLine, lifecycle: Lifecycle, plan: Plan, signals: Signals, 
 def _plan(line: CommandLine, backend: Backend) -> Plan:
     say = say_to_stderr(program())
     plan = planned(request_of(line, backend.name), backend, say)
-    for hint in hints(plan, os.environ, Path.cwd()):
+    for hint in hints(plan, Path.cwd()):
         say(f"note: {hint}")
     return plan
 
 
 def _follow(lifecycle: Lifecycle, cluster: Cluster, plan: Plan, signals: Signals, on_ready: Callable[[], None]) -> int:
-    """Show *cluster* to its end; return its exit code."""
     from oci_cluster.launcher.follow.follower import Follower
     from oci_cluster.launcher.show.logs import MergedLogs
 

@@ -199,7 +199,6 @@ def _sources(
 
 
 def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: str, say: Say) -> list[Problem]:
-    """Return problems of settings beyond their form; say what may be a mistake."""
     _, typed, environ, config = given.sources
     checks = SettingChecks(folder, backend, typed, given)
     for name, meant in checks.nearly_settings(environ).items():
@@ -208,7 +207,6 @@ def _check(given: SettingsReader, read: SettingsReader, folder: Path, backend: s
 
 
 def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[str, str]:
-    """Return what the launch itself decides for all nodes."""
     return {
         "FRAMEWORK": framework,
         "LAUNCH_ID": launch_id,
@@ -223,7 +221,6 @@ def _decided(framework: str, launch_id: str, name: str, workers: int) -> dict[st
 def _worker_counts(
     request: Request, read: SettingsReader, folder: Path, maximum: int
 ) -> tuple[int, tuple[int, int] | None]:
-    """Return the first number of workers, and the bounds of ADAPT, if any."""
     text = "" if "ADAPT" in framework_words(folder, "UNUSED_SETTINGS") else read.text("ADAPT")
     bounds = None
     with contextlib.suppress(ValueError):  # what is wrong with its form is noted where it is passed on

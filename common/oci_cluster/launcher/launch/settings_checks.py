@@ -68,7 +68,6 @@ class SettingChecks:
 
     @cached_property
     def _declared(self) -> dict[str, list[str]]:
-        """The settings of each framework of the checkout, by its name."""
         folders = (path.parent for path in sorted(self.folder.parent.glob("*/start-master.sh")))
         return {folder.name: list(framework_defaults(folder)) for folder in folders}
 

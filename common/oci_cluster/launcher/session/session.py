@@ -31,7 +31,6 @@ from oci_cluster.launcher.context import open_named, opened
 from oci_cluster.launcher.launch.launch import launch, planned, request_of
 from oci_cluster.launcher.launch.plan import Request
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.session.policy import check_policy
 from oci_cluster.launcher.session.types import SETTING, Kind, read_kind
 from oci_cluster.launcher.show.report import outputs_of
 from oci_cluster.system.console import Say, program, say_to_stderr
@@ -51,7 +50,7 @@ def run_session(line: CommandLine) -> int:
     session = _Session(line, kind)
     session.check()
     if line.has("--in"):
-        session.cluster_variables = cluster_variables(line, kind)
+        session.cluster_variables = cluster_variables(line)
     code = launch(line, session.plan, session.attend)
     if code == 0 and line.has("--detach"):
         say_to_stderr(program())(f"connect.sh {session.name} prints how to reach it; it {session.limits}")
@@ -60,12 +59,10 @@ def run_session(line: CommandLine) -> int:
 
 @dataclass
 class _Session:
-    """A session as asked for, and its limits."""
-
     line: CommandLine
     kind: Kind
     cluster_variables: Mapping[str, str] = field(default_factory=dict)
-    """What main is given of the cluster that it is beside."""
+    """What main is given of the cluster whose outputs it shows."""
     name: str = ""
     limits: str = ""
     """When it ends by itself, in words."""
@@ -73,10 +70,9 @@ class _Session:
     def check(self) -> None:
         """Refuse what this kind has no use for."""
         line, kind = self.line, self.kind
-        if line.has("--in") and not kind.attaches_to:
-            raise UsageError(
-                f"--in: a session of {kind.name} is not beside a cluster; connect.sh reaches the ports of one"
-            )
+        if line.has("--in") and not kind.shows_outputs:
+            advice = "a program takes part in a cluster by connect.sh CLUSTER --python"
+            raise UsageError(f"--in: {kind.name} shows no cluster's outputs; {advice}")
         if line.has("--key") and not _is_ssh(kind):
             raise UsageError(f"--key is for sessions of ssh; {kind.name} is reached by a token: leave it out")
         if line.has("--open") and (not kind.url or line.has("--detach")):
@@ -84,7 +80,7 @@ class _Session:
             raise UsageError(f"--open: {kind.name}: {why}")
 
     def plan(self, line: CommandLine, backend: Backend) -> Plan:
-        """Return the plan of the session, which the policy allows."""
+        """Return the plan of the session."""
         framework, workers = line.value("--framework", "dask"), line.value("--workers", "0")
         request = request_of(replace(line, words=[framework, workers], rest=[]), backend.name)
         typed = dict(pair.partition("=")[::2] for pair in request.environment)
@@ -92,7 +88,6 @@ class _Session:
         request = replace(request, settings=settings, session=session)
         plan = planned(request, backend, say_to_stderr(program()))
         self._check_workers(plan)
-        check_policy(plan, PROJECT_ROOT)
         if backend.shows_key:
             token = secrets.token_hex(32)
             told = {**plan.environment, "SESSION_VERIFIER": verifier_of(token)}
@@ -105,7 +100,6 @@ class _Session:
         return plan
 
     def _settings(self, request: Request, typed: Mapping[str, str]) -> dict[str, str]:
-        """Return the settings that options give, and a session's own defaults."""
         line, settings = self.line, dict(request.settings)
         if line.has("--idle"):
             settings["IDLE_LIMIT"] = line.value("--idle")
@@ -183,26 +177,19 @@ URL_FILE = "session-url"
 _PAGE = "session-url.html"
 
 
+@dataclass
 class Door:
     """The way to one session, beside who follows its cluster."""
 
-    def __init__(
-        self,
-        open_backend: Callable[[IsStopped], Backend],
-        kind: Kind,
-        cluster: Cluster,
-        plan: Plan,
-        *,
-        opens: bool,
-        say: Say,
-    ) -> None:
-        """Prepare it; *open_backend* returns a backend for a thread of its own."""
-        self._open_backend = open_backend
-        self._kind, self._cluster, self._plan = kind, cluster, plan
-        self._opens = opens
-        self._say = say
-        self._is_over = threading.Event()
-        self._thread: threading.Thread | None = None
+    open_backend: Callable[[IsStopped], Backend]
+    """Returns a backend for a thread of its own."""
+    kind: Kind
+    cluster: Cluster
+    plan: Plan
+    opens: bool = field(kw_only=True)
+    say: Say = field(kw_only=True)
+    _is_over: threading.Event = field(default_factory=threading.Event, init=False)
+    _thread: threading.Thread | None = field(default=None, init=False)
 
     def ready(self) -> None:
         """Begin to open it, in a thread; in another life once more."""
@@ -217,88 +204,59 @@ class Door:
         if self._thread is not None:
             self._thread.join()
         for name in (URL_FILE, _PAGE):
-            (self._cluster.directory / name).unlink(missing_ok=True)
+            (self.cluster.directory / name).unlink(missing_ok=True)
 
     def _keep_open(self) -> None:
         try:
             with (
-                contextlib.closing(self._open_backend(self._is_over.is_set)) as backend,
-                contextlib.closing(Connected(backend, self._cluster, self._plan, self._say)) as connected,
+                contextlib.closing(self.open_backend(self._is_over.is_set)) as backend,
+                contextlib.closing(Connected(backend, self.cluster, self.plan, self.say)) as connected,
             ):
-                port = Port(int(self._plan.environment["SESSION_PORT"]), name=self._kind.name)
-                deadline = time.monotonic() + self._plan.limits.timeout_s
-                how = connected.url(
-                    "MAIN",
-                    port,
-                    check=True,
-                    looks_again=lambda: time.monotonic() < deadline and not self._is_over.wait(_LOOK_S),
-                )
-                self._tell(how)
+                port = Port(int(self.plan.environment["SESSION_PORT"]), name=self.kind.name)
+                deadline = time.monotonic() + self.plan.limits.timeout_s
+
+                def looks_again() -> bool:
+                    return time.monotonic() < deadline and not self._is_over.wait(_LOOK_S)
+
+                self._tell(connected.url_in_time(port, looks_again))
                 self._is_over.wait()
         except ClusterError as error:
             if not self._is_over.is_set():
-                self._say(f"{self._kind.name} cannot be reached: {error}; connect.sh {self._cluster.name} tries again")
+                self.say(f"{self.kind.name} cannot be reached: {error}; connect.sh {self.cluster.name} tries again")
 
     def _tell(self, how: str) -> None:
         """Show *how* the session is reached; its token never to a log."""
-        directory = self._cluster.directory
-        if "{token}" not in self._kind.url + self._kind.command:
-            self._say(f"{self._kind.name} answers: {how}")
+        directory = self.cluster.directory
+        if "{token}" not in self.kind.url + self.kind.command:
+            self.say(f"{self.kind.name} answers: {how}")
         elif sys.stderr.isatty():
-            self._say(f"{self._kind.name} answers:")
+            self.say(f"{self.kind.name} answers:")
             sys.stderr.write(f"\n  {how}\n\n")
             sys.stderr.flush()
         else:
             write_whole(directory / URL_FILE, f"{how}\n")
-            self._say(f"{self._kind.name} answers; how to reach it is in {directory / URL_FILE}")
-        if self._opens:
+            self.say(f"{self.kind.name} answers; how to reach it is in {directory / URL_FILE}")
+        if self.opens:
             open_in_browser(how, directory / _PAGE)
 
 
-def cluster_variables(line: CommandLine, kind: Kind) -> dict[str, str]:
+def cluster_variables(line: CommandLine) -> dict[str, str]:
     """Return what main of a session is given of the cluster that ``--in`` names.
 
-    TensorBoard shows what this machine can read: it is then a session of this machine, wherever the cluster is.
+    It shows what this machine can read: it is then a session of this machine, wherever the cluster is.
     """
     say = say_to_stderr(program())
     with contextlib.closing(opened(line)) as backend:
         lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
         cluster = lifecycle.choose(line.value("--in"))
         plan = backend.load(cluster)
-        if kind.attaches_to == "dask":
-            return _client_of(lifecycle, cluster, plan)
         place = _outputs(cluster, plan, is_running=lifecycle.is_running(cluster))
     say(f"showing {printable(place)}")
     line.given["--backend"] = ["local"]
     return {"IN_OUTPUTS": place}
 
 
-def _client_of(lifecycle: Lifecycle, cluster: Cluster, plan: Plan) -> dict[str, str]:
-    """Return what a Client() of Dask needs on another node to reach *cluster*."""
-    backend = lifecycle.backend
-    are_here = all(node.address.startswith("127.") for node in plan.nodes)  # processes of this machine
-    if not (backend.is_this_machine and backend.is_free_to_ask and are_here):
-        raise UsageError(
-            f"--in {cluster.name}: nodes of another cluster do not reach a scheduler on {backend.name}; "
-            f"run the notebook on main instead: session.sh jupyter --workers N, or on your machine: "
-            f"connect.sh {cluster.name} --python"
-        )
-    if plan.framework != "dask" or "DASHBOARD_PORT" not in plan.limits.ports:
-        raise UsageError(
-            f"--in {cluster.name}: Client() connects to clusters of Dask, and this one is of {plan.framework}"
-        )
-    if not lifecycle.is_running(cluster):
-        raise UsageError(f"--in {cluster.name}: it has ended; list.sh shows the clusters that run")
-    with contextlib.closing(Connected(backend, cluster, plan, lifecycle.say)) as connected:
-        host, port = connected.connections.reach("MAIN", plan.limits.ports["DASHBOARD_PORT"])
-        target = cluster.directory / "client"
-        target.mkdir(mode=0o700, exist_ok=True)
-        variables = connected.client(target)
-    return {**variables, "IN_DASHBOARD": f"{host}:{port}", "SESSION_ALONE": "1"}
-
-
 def _outputs(cluster: Cluster, plan: Plan, *, is_running: bool) -> str:
-    """Return where this machine reads what *cluster* leaves."""
     if place := outputs_of(cluster, plan):
         return place
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import codecs
 import contextlib
 import heapq
 import os
@@ -10,14 +9,14 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TextIO, TypeAlias
 
 from oci_cluster.backends.base import Backend, LogCopy
 from oci_cluster.contract.cluster import Cluster, NodeState, any_running
 from oci_cluster.contract.files.log_times import LogTimes, times_file
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterError, UsageError
-from oci_cluster.system.console import Say
+from oci_cluster.system.console import LastingOutput, Say
 from oci_cluster.system.process import Interrupts
 from oci_cluster.system.text import harmless
 
@@ -27,20 +26,52 @@ _BLOCK = 1 << 16
 _POLL_S = 0.1
 # How often lines are looked for that have not come for a while, where a look costs a request: nodes send them as often.
 _IDLE_S = 5.0
-# A line without an end is shown after so many characters, so that none is held that fills the memory.
-_MAX_CHARACTERS = 1 << 16
+# A line without an end is shown after so many bytes, so that none is held that fills the memory.
+_MAX_BYTES = 1 << 16
 # Cyan, green, yellow, magenta, blue; the same node has the same one in every run.
 _COLOURS = (36, 32, 33, 35, 34)
 
+Output: TypeAlias = "TextIO | LastingOutput"
 
-class Output(Protocol):
-    """Something that logs are written to."""
 
-    def write(self, text: str, /) -> object:
-        """Write *text*."""
+@dataclass
+class _Log:
+    """The log of one node, as far as it has been shown."""
 
-    def flush(self) -> None:
-        """Write what has been held back."""
+    path: Path
+    times: LogTimes
+    colour: int
+    offset: int = 0
+    """Bytes that have been shown."""
+    rest: bytes = b""
+    """What has been read behind these: a line without its end."""
+
+    def new(self, block: int) -> Iterator[tuple[float, str]]:
+        """Yield time and text of each line since the last call; *block* bytes are read at once."""
+        try:
+            with self.path.open("rb") as file:
+                begin = self.offset + len(self.rest)
+                left = file.seek(0, os.SEEK_END) - begin
+                if left <= 0:
+                    return
+                file.seek(begin)
+                self.times.refresh()
+                # No further than it is long now: one that grows fast must not keep the others waiting.
+                while left > 0 and (piece := file.read(min(left, block))):
+                    left -= len(piece)
+                    yield from self._lines(piece)
+        except FileNotFoundError:
+            return
+
+    def _lines(self, piece: bytes) -> Iterator[tuple[float, str]]:
+        *ended, self.rest = (self.rest + piece).split(b"\n")
+        for line in ended:
+            self.offset += len(line) + 1
+            yield self.times.of(self.offset), line.decode(errors="replace")
+        if len(self.rest) > _MAX_BYTES:
+            self.offset += len(self.rest)
+            line, self.rest = self.rest, b""
+            yield self.times.of(self.offset), line.decode(errors="replace")
 
 
 class MergedLogs:
@@ -48,32 +79,17 @@ class MergedLogs:
 
     def __init__(self, directory: Path, nodes: Sequence[str], out: Output, *, colour: bool = False) -> None:
         """Merge ``<node>.log`` in *directory* for each of *nodes* into *out*."""
-        self._directory = directory
-        self._out = out
-        self._colour = colour
-        self._width = 0
-        self._files: dict[str, Path] = {}
-        self._times: dict[str, LogTimes] = {}
-        self._offsets: dict[str, int] = {}
-        self._rests: dict[str, str] = {}
-        # Incremental: a look may come in the middle of a letter of several bytes.
-        self._decoders: dict[str, codecs.IncrementalDecoder] = {}
-        self._colours: dict[str, int] = {}
+        self._directory, self._out, self._colour, self._width = directory, out, colour, 0
+        self._logs: dict[str, _Log] = {}
         for node in nodes:
             self.add(node)
 
     def add(self, node: str) -> None:
         """Merge the log of *node* too, from its beginning, unless it is merged already."""
-        if node in self._files:
-            return
-        self._width = max(self._width, len(node))
-        if self._colour:
-            self._colours[node] = _COLOURS[len(self._files) % len(_COLOURS)]
-        self._files[node] = self._directory / f"{node}.log"
-        self._times[node] = LogTimes(times_file(self._directory, node))
-        self._offsets[node] = 0
-        self._rests[node] = ""
-        self._decoders[node] = codecs.getincrementaldecoder("utf-8")("replace")
+        if node not in self._logs:
+            self._width = max(self._width, len(node))
+            times, colour = LogTimes(times_file(self._directory, node)), _COLOURS[len(self._logs) % len(_COLOURS)]
+            self._logs[node] = _Log(self._directory / f"{node}.log", times, colour)
 
     def copy_old(self, tail: Mapping[str, int] | None = None) -> None:
         """Write the whole lines that are there; to be called first, if at all.
@@ -81,10 +97,11 @@ class MergedLogs:
         *tail* says where each node's log begins, in bytes.
         """
         for node, offset in (tail or {}).items():
-            with contextlib.suppress(FileNotFoundError), self._files[node].open("rb") as file:
+            log = self._logs[node]
+            with contextlib.suppress(FileNotFoundError), log.path.open("rb") as file:
                 # Lines that came late have moved the others: no line is shown in half.
                 file.seek(max(offset - 1, 0))
-                self._offsets[node] = offset + len(file.readline(_MAX_CHARACTERS)) - 1 if offset else 0
+                log.offset = offset + len(file.readline(_MAX_BYTES)) - 1 if offset else 0
         self.copy_new()
 
     def copy_new(self) -> None:
@@ -93,55 +110,29 @@ class MergedLogs:
         Lines of different nodes within a tenth of a second, and of nodes whose times are not known, are in the order of
         the nodes.
         """
-        for _, node, line in heapq.merge(*(self._new(node) for node in self._files), key=lambda entry: entry[0]):
+        # Of all logs together a bounded amount is read at once.
+        block = max(_BLOCK // 16, min(_BLOCK, _BLOCK * 64 // max(len(self._logs), 1)))
+
+        def lines(node: str, log: _Log) -> Iterator[tuple[float, str, str]]:
+            return ((moment, node, line) for moment, line in log.new(block))
+
+        for _, node, line in heapq.merge(*(lines(*one) for one in self._logs.items()), key=lambda entry: entry[0]):
             self._write(node, line)
         self._out.flush()
-
-    def _new(self, node: str) -> Iterator[tuple[float, str, str]]:
-        """Yield the lines that a log has more than at the last call."""
-        # Of all logs together a bounded amount is read at once.
-        block = max(_BLOCK // 16, min(_BLOCK, _BLOCK * 64 // len(self._files)))
-        try:
-            with self._files[node].open("rb") as file:
-                left = file.seek(0, os.SEEK_END) - self._offsets[node]
-                if left <= 0:
-                    return
-                file.seek(self._offsets[node])
-                self._times[node].refresh()
-                # No further than it is long now: one that grows fast must not keep the others waiting.
-                while left > 0 and (new := file.read(min(left, block))):
-                    left -= len(new)
-                    yield from self._lines_of(node, new)
-        except FileNotFoundError:
-            return
-
-    def _lines_of(self, node: str, new: bytes) -> Iterator[tuple[float, str, str]]:
-        """Yield the lines that *new*, the next part of a log, ends."""
-        *ended, rest = new.split(b"\n")
-        for part in ended:
-            self._offsets[node] += len(part) + 1
-            text = self._rests[node] + self._decoders[node].decode(part + b"\n")
-            self._rests[node] = ""
-            yield self._times[node].of(self._offsets[node]), node, text[:-1]
-        self._offsets[node] += len(rest)
-        self._rests[node] += self._decoders[node].decode(rest)
-        if len(self._rests[node]) > _MAX_CHARACTERS:
-            text, self._rests[node] = self._rests[node], ""
-            yield self._times[node].of(self._offsets[node]), node, text
 
     def finish(self) -> None:
         """Write what is left, also lines that were never ended."""
         self.copy_new()
-        for node, rest in self._rests.items():
-            if rest:
-                self._write(node, rest)
-        self._rests = dict.fromkeys(self._rests, "")
+        for node, log in self._logs.items():
+            if log.rest:
+                self._write(node, log.rest.decode(errors="replace"))
+                log.offset, log.rest = log.offset + len(log.rest), b""
         self._out.flush()
 
     def _write(self, node: str, line: str) -> None:
         prefix = f"{node:<{self._width}} |"
-        if node in self._colours:
-            prefix = f"\033[{self._colours[node]}m{prefix}\033[0m"
+        if self._colour:
+            prefix = f"\033[{self._logs[node].colour}m{prefix}\033[0m"
         shown = harmless(line.rstrip("\r").rpartition("\r")[2], colour=self._colour)
         self._out.write(f"{prefix} {shown}\n" if shown else f"{prefix}\n")
 
@@ -202,16 +193,13 @@ def show_logs(
         signals.wait(poll_s)
         return signals.received is None
 
-    is_first = True
-    while True:
-        is_last = not is_running() or signals.received is not None
-        copy.fetch()
-        if is_first:
-            logs.copy_old(tail)
-        if is_last:
-            break
-        is_first = False
+    goes_on = is_running() and signals.received is None
+    copy.fetch()
+    logs.copy_old(tail)
+    while goes_on:
         pause()
+        goes_on = is_running() and signals.received is None
+        copy.fetch()
     if signals.received is None:
         copy.drain(pause, say)
     logs.finish()
@@ -279,7 +267,6 @@ class Fetches:
     """Brings a copy of logs up to date: less often where nothing comes."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float]) -> None:
-        """Begin to fetch the logs of *backend*; *clock* tells monotonic seconds."""
         self._backend = backend
         self._clock = clock
         self._next_at = clock()
@@ -303,7 +290,6 @@ class Fetches:
 
 
 def _size_of(directory: Path) -> int:
-    """Return how many bytes of logs are in *directory*."""
     size = 0
     for path in directory.glob("*.log"):
         with contextlib.suppress(FileNotFoundError):  # somebody deletes the cluster meanwhile

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -26,8 +25,8 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.lives import is_interruptible, read_life, read_stop
 from oci_cluster.contract.names import READY, config_file, heartbeat_file
 from oci_cluster.contract.outcome import was_stopped
-from oci_cluster.contract.storage.hanging_disk import LIMIT_S, Asked, asked, asked_dir, may_hang
-from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, StorageError
+from oci_cluster.contract.storage.hanging_disk import asked, asked_dir
+from oci_cluster.errors import ClusterError, ExitCode, LostPlanError, SettingsError, StorageError
 from oci_cluster.launcher.lifecycle import stop_command
 from oci_cluster.system.redaction import redact
 from oci_cluster.system.screen import WHOLE, Screen
@@ -95,12 +94,6 @@ def why_killed(states: Sequence[NodeState], stop: Mapping[str, Any] | None, code
     return next((f"{state.node}: {state.cause}" for state in [*named, *told]), "")
 
 
-def why_unstarted(states: Sequence[NodeState]) -> str:
-    """Return which node could not be started, and why, where the backend says it."""
-    failed = (state for state in states if state.never_started and state.details)
-    return next((f"{state.node} could not be started: {state.details}" for state in failed), "")
-
-
 def reason_of(
     backend: Backend, plan: Plan, states: Sequence[NodeState], stop: Mapping[str, Any], code: int | None
 ) -> str | None:
@@ -111,7 +104,8 @@ def reason_of(
         return why_silent(plan)
     if code and (why := why_killed(states, stop, code)):
         return why
-    return stop.get("reason") or (why_unstarted(states) if code else None) or None
+    unstarted = [state for state in states if code and state.never_started and state.details]
+    return stop.get("reason") or next((f"{one.node} could not be started: {one.details}" for one in unstarted), None)
 
 
 def _has_files(path: Path) -> bool:
@@ -120,11 +114,7 @@ def _has_files(path: Path) -> bool:
 
 def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[NodeState]) -> dict[str, Any]:
     """Return all that is known of *cluster*: plan, backend, nodes."""
-    cluster_dir, unreadable = None, ""
-    try:
-        cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
-    except ClusterError as error:  # its work dir is away, or needs a package that is not here
-        unreadable = str(error)
+    cluster_dir = ClusterDir(plan.url, cluster.launch_id, plan.launch_key)
     life = _enter_life(cluster_dir) if is_interruptible(plan.environment) else 1
     placed = {node.name: node.address for node in plan.nodes}
     stop = _stop(cluster_dir)
@@ -143,17 +133,17 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
             {"address": state.address, **_node(backend, state, code), **_said(cluster_dir, state)}
             for state in (replace(state, address=state.address or placed.get(state.node, "")) for state in states)
         ],
-        **({"unreadable": unreadable} if unreadable else {}),
-        **({"refused": cluster_dir.refused} if cluster_dir is not None and cluster_dir.refused else {}),
+        **({"refused": cluster_dir.refused} if cluster_dir.refused else {}),
     }
     return _redacted(found)
 
 
 def tell(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return all that is known of *cluster*, also where its plan is lost."""
+    """Return all that is known of *cluster*, also where its plan is lost, or nobody reads its work dir here."""
     try:
-        return _asked(backend, cluster, states)(time.monotonic() + LIMIT_S)
-    except (LostPlanError, StorageError) as error:
+        plan = backend.load(cluster)
+        return asked(cluster, plan, partial(describe, backend, cluster, plan, states))
+    except (LostPlanError, SettingsError, StorageError) as error:
         return unreadable(backend, cluster, states, str(error))
 
 
@@ -163,46 +153,8 @@ def tell_and_keep(backend: Backend, cluster: Cluster, states: Sequence[NodeState
     return tell(backend, cluster, states)
 
 
-def overviews(backend: Backend, clusters: Sequence[tuple[Cluster, Sequence[NodeState]]]) -> list[dict[str, Any]]:
-    """Return what a list tells of each cluster; one that hangs hides no other."""
-    until = time.monotonic() + LIMIT_S
-    answers: list[Callable[[float], dict[str, Any]]] = []
-    for cluster, states in clusters:
-        try:
-            if backend.is_free_to_ask:
-                # Hardly ever two at once; and of many that wait, none takes the others' time.
-                answers.append(_asked(backend, cluster, states, LIMIT_S / 2 / len(clusters)))
-            else:
-                answers.append(partial(_known, overview(backend, cluster, states)))
-        except ClusterError as error:
-            answers.append(partial(_known, unreadable(backend, cluster, states, str(error))))
-    found = []
-    for answer, (cluster, states) in zip(answers, clusters, strict=True):
-        try:
-            found.append(answer(until))
-        except ClusterError as error:
-            found.append(unreadable(backend, cluster, states, str(error)))
-    return found
-
-
-def _asked(
-    backend: Backend, cluster: Cluster, states: Sequence[NodeState], wait_s: float = 0.0
-) -> Callable[[float], dict[str, Any]]:
-    """Return what waits for the description of *cluster*, which has been asked for already."""
-    plan = backend.load(cluster)
-    if not may_hang(cluster, plan):  # a network has time-outs of its own, and many nodes take their time there
-        return partial(_known, describe(backend, cluster, plan, states))
-    ask = Asked(partial(describe, backend, cluster, plan, states), plan.url)
-    ask.wait(wait_s)
-    return ask.answer
-
-
-def _known(found: dict[str, Any], _until: float) -> dict[str, Any]:
-    return found
-
-
 def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], why: str) -> dict[str, Any]:
-    """Return what is known of *cluster* without its plan: the backend's word."""
+    """Return what is known of *cluster* without its plan and files: the backend's word."""
     code = _code(states, None)
     found: dict[str, Any] = {
         **_head(cluster, _state_word(code, None) if states else "UNKNOWN", code),
@@ -217,7 +169,7 @@ def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], 
 
 
 def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return what a list tells of *cluster* where each file costs a request.
+    """Return what a list tells of *cluster*: what its backend says, as each file may cost a request.
 
     `stop` alone is asked for, and that only of a main that was killed, or told to end: what a list says of it must be
     what launch.sh and status.sh have said.
@@ -295,7 +247,6 @@ def is_over(found: Mapping[str, Any]) -> bool:
 
 
 def _queued(states: Sequence[NodeState], code: int | None) -> dict[str, str]:
-    """Return what a cluster waits for that is in a queue."""
     why = next((state.details for state in states if state.state in QUEUE_STATES and state.details), "")
     return {"queue": why} if why and _queue_state(states, code) else {}
 
@@ -310,7 +261,7 @@ def _node(backend: Backend, state: NodeState, code: int | None) -> dict[str, Any
     shown = {name: getattr(state, field) for name, field in backend.node_fields.items()}
     if has_left(state, code):
         shown["state"] = LEFT
-    waits = {"waiting_s": waiting_s(state)} if state.is_waiting and state.accepted else {}
+    waits = {"waiting_s": seconds_since(state.accepted)} if state.is_waiting and state.accepted else {}
     return {**shown, **({"cause": state.cause} if state.cause else {}), **waits}
 
 
@@ -320,11 +271,6 @@ def _held(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> di
     if not found or any_running(states):
         return {}
     return {"held": f"{found} still runs, and takes its machines: {stop_command(backend, cluster.name)} ends it"}
-
-
-def waiting_s(state: NodeState) -> int:
-    """Return for how many seconds a node has been waiting, by this machine's clock."""
-    return seconds_since(state.accepted)
 
 
 def status_text(found: Mapping[str, Any], screen: Screen = WHOLE) -> str:
@@ -357,13 +303,11 @@ def list_text(clusters: Sequence[Mapping[str, Any]], screen: Screen = WHOLE) -> 
         counts = [_text(c["exit_code"]), _count(c["nodes"]), span(seconds_since(c["created"]))]
         rows.append([c["name"], c["framework"] or "?", c["backend"], c["state"], *counts])
     shown = screen.table(["NAME", "FRAMEWORK", "BACKEND", "STATE", "EXIT", "NODES", "AGE"], rows)
-    notes = [f"{c['name']}: unreadable: {printable(c['unreadable'])}" for c in clusters if "unreadable" in c]
-    notes += [f"{c['name']}: {c['held']}" for c in clusters if "held" in c]
+    notes = [f"{c['name']}: {c['held']}" for c in clusters if "held" in c]
     return "\n".join([shown, *(line for note in notes for line in screen.lines(note))])
 
 
 def _count(nodes: Sequence[Mapping[str, Any]]) -> str:
-    """Return the number of nodes, and how many wait for how long."""
     waits = [node["waiting_s"] for node in nodes if "waiting_s" in node]
     return f"{len(nodes)} ({len(waits)} waiting for {span(max(waits))})" if waits else str(len(nodes))
 
@@ -372,8 +316,7 @@ def _ending(found: Mapping[str, Any]) -> str:
     return f"{found['state']} with {found['exit_code']}" if found["exit_code"] else str(found["state"])
 
 
-def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
-    """Return what a node's heartbeat tells: its phase and GPUs."""
+def _said(cluster_dir: ClusterDir, state: NodeState) -> dict[str, Any]:
     if state.never_started:
         return {"phase": f"never started{state.details and f': {state.details}'}"}
     if state.exit_code is not None:
@@ -381,13 +324,14 @@ def _said(cluster_dir: ClusterDir | None, state: NodeState) -> dict[str, Any]:
     if state.is_waiting:
         # Of a queue the whole cluster has a line.
         why = f": {state.details}" if state.details and state.state not in QUEUE_STATES else ""
-        return {"phase": (f"waiting for {span(waiting_s(state))}" if state.accepted else "waiting") + why}
+        return {"phase": (f"waiting for {span(seconds_since(state.accepted))}" if state.accepted else "waiting") + why}
     name = heartbeat_file(state.node)
     said = _read(cluster_dir, name)
-    if cluster_dir is not None and name in cluster_dir.refused:
+    if name in cluster_dir.refused:
         return {"phase": "unknown"}
-    if "phase" not in said:
-        return {"phase": "running" if _has_come(cluster_dir, state.node) else "starting"}
+    if "phase" not in said:  # no heartbeat is kept of it
+        has_begun = _found(lambda: cluster_dir.is_there(config_file(state.node)), False)
+        return {"phase": "running" if has_begun else "starting"}
     gpus = said.get("gpus")
     names = [printable(text, 100) for text in gpus[:_MOST_GPUS]] if isinstance(gpus, list) else []
     return {"phase": f"{said['phase']}{_still(said)}", **({"gpus": names} if names else {})}
@@ -401,19 +345,13 @@ def _still(said: Mapping[str, Any]) -> str:
     return f", still for {said['still_s']} s" + (f": {'; '.join(waits)}" if waits else "")
 
 
-def _has_come(cluster_dir: ClusterDir | None, node: str) -> bool:
-    """Return whether *node* has begun, where no heartbeat is kept."""
-    return cluster_dir is not None and _found(lambda: cluster_dir.is_there(config_file(node)), False)
-
-
-def _read(cluster_dir: ClusterDir | None, name: str) -> Mapping[str, Any]:
+def _read(cluster_dir: ClusterDir, name: str) -> Mapping[str, Any]:
     """Return the file's fields, none where the work dir cannot tell."""
-    return _found(lambda: (cluster_dir and cluster_dir.read(name)) or {}, {})
+    return _found(lambda: cluster_dir.read(name) or {}, {})
 
 
-def _stop(cluster_dir: ClusterDir | None) -> Mapping[str, Any]:
-    """Return the fields of the ``stop`` file, where it counts in this life."""
-    return _found(lambda: (cluster_dir and read_stop(cluster_dir)) or {}, {})
+def _stop(cluster_dir: ClusterDir) -> Mapping[str, Any]:
+    return _found(lambda: read_stop(cluster_dir) or {}, {})
 
 
 def _found(look: Callable[[], T], default: T) -> T:
@@ -424,10 +362,9 @@ def _found(look: Callable[[], T], default: T) -> T:
         return default
 
 
-def _enter_life(cluster_dir: ClusterDir | None) -> int:
-    """Enter the current life, and return its number."""
-    life = None if cluster_dir is None else _found(lambda: read_life(cluster_dir), None)
-    if cluster_dir is None or life is None:
+def _enter_life(cluster_dir: ClusterDir) -> int:
+    life = _found(lambda: read_life(cluster_dir), None)
+    if life is None:
         return 1
     cluster_dir.enter_life(life.id)
     return life.number

@@ -71,7 +71,7 @@ def offered(root: Path, line: str, part: str | None = None, **environ: str) -> l
     ("line", "found"),
     [
         ("launch.sh ", ["dask", "ray"]),
-        ("launch.sh dask ", []),
+        ("launch.sh dask ", ["--entry", "--code", "--backend", "--name", "--keep"]),
         ("launch.sh dask 3 ", ["--entry", "--code", "--backend", "--name", "--keep"]),
         ("launch.sh -", ["--entry", "--code", "--backend", "--name", "--keep"]),
         ("launch.sh --entry ", ["files"]),
@@ -90,13 +90,13 @@ def offered(root: Path, line: str, part: str | None = None, **environ: str) -> l
         ("new.sh dask ", ["folders", "ray"]),
         ("list.sh ", ["--all"]),
         ("stop.sh ", ["--delete", "--ended"]),
-        ("stop.sh mine -", ["--delete"]),
+        ("stop.sh mine -", ["--delete", "--ended"]),
         ("none.sh ", []),
         ("../launch.sh ", ["dask", "ray"]),
     ],
 )
 def test_what_the_header_says_is_offered(root: Path, line: str, found: list[str]) -> None:
-    """Operands first; options where these begin, or where nothing else has to come."""
+    """Operands first; options where these begin, or where nothing else is known."""
     assert offered(root, line) == found
 
 

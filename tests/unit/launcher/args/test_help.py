@@ -52,49 +52,50 @@ def test_options_have_what_they_take_and_what_is_said_of_them(tmp_path: Path) ->
     ]
 
 
-def test_each_way_of_calling_has_its_operands_and_its_options(tmp_path: Path) -> None:
+def test_each_way_of_calling_has_its_operands(tmp_path: Path) -> None:
     """The value of an option is no operand; a line that goes on is one."""
     show, apply, run = header(tmp_path).usages
-    assert (show.operands, show.options) == ((Operand(choices=("show",)),), {"--json"})
-    assert (apply.operands[1], apply.options) == (Operand("file"), {"--dry-run", "--out"})
-    assert run.operands == (
+    assert show == (Operand(choices=("show",)),)
+    assert apply == (Operand(choices=("apply",)), Operand("file"))
+    assert run == (
         Operand(choices=("run",)),
-        Operand("cluster", is_optional=True, is_repeated=True),
-        Operand(choices=("more", "less"), is_optional=True),
+        Operand("cluster", is_repeated=True),
+        Operand(choices=("more", "less")),
         Operand("framework"),
     )
 
 
-def following(usage: str, words: str, tmp_path: Path) -> list[str] | None:
-    (only,) = header(tmp_path, f"#!\n# Usage: try.sh {usage}\n").usages
-    found = only.next(words.split())
-    return found if found is None else [operand.kind or "|".join(operand.choices) or "?" for operand in found]
+def following(usage: str, words: str, tmp_path: Path) -> set[str]:
+    found = header(tmp_path, f"#!\n# Usage: try.sh {usage}\n").next(words.split())
+    return {operand.kind or "|".join(operand.choices) or "?" for operand in found}
 
 
 @pytest.mark.parametrize(
     ("usage", "words", "found"),
     [
-        ("<framework> <workers> [option...] [-- argument...]", "", ["framework"]),
-        ("<framework> <workers> [option...] [-- argument...]", "dask", ["?"]),
-        ("<framework> <workers> [option...] [-- argument...]", "dask 3", []),
-        ("<framework> <workers>", "dask 3 more", None),
-        ("[NAME]", "", ["cluster"]),
-        ("[NAME...]", "a b", ["cluster"]),
-        ("<framework...> <dir>", "", ["framework"]),
-        ("<framework...> <dir>", "dask", ["framework", "folder"]),
-        ("<build|push> [framework...] [--to-push]", "", ["build|push"]),
-        ("<build|push> [framework...] [--to-push]", "size", None),
-        ("<build|push> [framework...] [--to-push]", "push dask", ["framework"]),
-        ("[python|node|go ...]", "node", ["python|node|go"]),
-        ("hold TEAM", "hold", ["?"]),
-        ("hold TEAM", "show", None),
-        ("train.yaml", "", ["file"]),
-        ("[PATH|URL]", "", ["file"]),
-        ("[FRAMEWORK...] --print | --tfvars", "", ["framework"]),
-        ("", "", []),
+        ("<framework> <workers> [option...] [-- argument...]", "", {"framework"}),
+        ("<framework> <workers> [option...] [-- argument...]", "dask", {"?"}),
+        ("<framework> <workers> [option...] [-- argument...]", "dask 3", set()),
+        ("<framework> <workers>", "dask 3 more", set()),
+        ("[FRAMEWORK [WORKERS]] [OPTION...] [-- ARGUMENT...]", "dask 3", set()),
+        ("[NAME]", "", {"cluster"}),
+        ("[NAME...]", "a b", {"cluster"}),
+        ("<framework...> <dir>", "", {"framework"}),
+        ("<framework...> <dir>", "dask", {"framework", "folder"}),
+        ("<framework...> <dir>", "dask ray", {"framework", "folder"}),
+        ("<build|push> [framework...] [--to-push]", "", {"build|push"}),
+        ("<build|push> [framework...] [--to-push]", "size", set()),
+        ("<build|push> [framework...] [--to-push]", "push dask", {"framework"}),
+        ("[python|node|go ...]", "node", {"python|node|go"}),
+        ("hold TEAM", "hold", {"?"}),
+        ("hold TEAM", "show", set()),
+        ("train.yaml", "", {"file"}),
+        ("[PATH|URL]", "", {"file"}),
+        ("[FRAMEWORK...] --print | --tfvars", "", {"framework"}),
+        ("", "", set()),
     ],
 )
-def test_what_may_stand_behind_what_is_there(usage: str, words: str, found: list[str] | None, tmp_path: Path) -> None:
+def test_what_may_stand_behind_what_is_there(usage: str, words: str, found: set[str], tmp_path: Path) -> None:
     assert following(usage, words, tmp_path) == found
 
 
@@ -103,7 +104,7 @@ def test_a_script_that_gives_a_name_takes_none_that_is_there(tmp_path: Path) -> 
     found = header(
         tmp_path, "#!\n# Usage: try.sh [NAME]\n#\n#   --name NAME    its name\n#   --in CLUSTER   beside it\n"
     )
-    assert found.usages[0].operands == (Operand(is_optional=True),)
+    assert found.usages == ((Operand(),),)
     assert [one.value.kind for one in found.options.values() if one.value] == ["", "cluster"]
 
 

@@ -82,6 +82,13 @@ def test_what_this_machine_reaches_itself_is_just_named(
     assert capsys.readouterr().out == f"http://127.0.0.1:{server}/status\n"
 
 
+def test_ports_have_the_names_of_their_settings(desk: Door) -> None:
+    plan = desk.backend.plans[LAUNCH]
+    plan = replace(plan, limits=replace(LIMITS, ports={"DASHBOARD_PORT": 8787, "TASK_QUEUE_PORT": 1234}))
+    connected = connect.Connected(desk.backend, desk.backend.clusters[0], plan, lambda _: None, desk.root)
+    assert connected.known_ports() == {"dashboard": 8787, "task-queue": 1234}
+
+
 def test_a_framework_that_is_in_another_checkout_is_no_matter(
     desk: Door, server: int, capsys: pytest.CaptureFixture[str]
 ) -> None:

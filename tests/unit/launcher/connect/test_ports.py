@@ -5,14 +5,9 @@ from __future__ import annotations
 import pytest
 
 from oci_cluster.errors import UsageError
-from oci_cluster.launcher.connect.connect import Port, known_ports, parse_port, url_here
+from oci_cluster.launcher.connect.connect import Port, parse_port, url_here
 
-KNOWN = known_ports({"DASHBOARD_PORT": 8787, "TASK_QUEUE_PORT": 1234}, Port(8888, name="jupyter"))
-
-
-def test_ports_have_the_names_of_their_settings_and_of_the_session() -> None:
-    assert KNOWN == {"dashboard": 8787, "task-queue": 1234, "jupyter": 8888}
-    assert known_ports({}, None) == {}
+KNOWN = {"dashboard": 8787, "task-queue": 1234, "jupyter": 8888}
 
 
 @pytest.mark.parametrize(

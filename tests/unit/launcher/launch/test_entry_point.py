@@ -320,9 +320,9 @@ def test_a_folder_of_outputs_with_files_is_refused(checkout: Checkout) -> None:
 
 
 def executable(path: Path) -> Path:
-    """Put what answers as an interpreter does to the file *path*."""
+    """Put a program to the file *path*."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("#!/bin/sh\necho a Python\n")
+    path.touch()
     path.chmod(0o755)
     return path
 
@@ -355,21 +355,6 @@ def test_a_command_on_path_is_an_interpreter(checkout: Checkout, monkeypatch: py
     assert checkout.plan(python="python3.99").python == str(python)
     here = executable(checkout.cwd / "python3.99")
     assert checkout.plan(python="python3.99").python == str(here)
-
-
-@pytest.mark.parametrize(
-    ("text", "said"),
-    [("/bin/true", "it does not answer as one"), ("broken", "no libpython"), ("nothing", "Exec format error")],
-)
-def test_a_program_that_is_no_interpreter_is_refused(checkout: Checkout, text: str, said: str) -> None:
-    """In the dry run already; a file that no system can run, too."""
-    (checkout.cwd / "nothing").write_bytes(b"\x7fELF")
-    (checkout.cwd / "broken").write_text("#!/bin/sh\necho 'a word\nno libpython' >&2\nexit 1\n")
-    for name in ("nothing", "broken"):
-        (checkout.cwd / name).chmod(0o755)
-    found = refusal(UsageError, checkout, python=text)
-    assert found.startswith(f"--python {text} is not a Python that can be run: ")
-    assert said in found
 
 
 @pytest.mark.parametrize("text", ["none", "empty", "my script.py", "~nobody-of-this-name/venv"])

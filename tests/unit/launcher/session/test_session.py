@@ -11,12 +11,12 @@ from unit.launcher.door import Door
 
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.session import TOKEN_FILE, session_token, verifier_of
-from oci_cluster.errors import ClusterError, NotPermittedError, UsageError
+from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.launcher.args.command_line import read
 from oci_cluster.launcher.session import session
 from oci_cluster.launcher.session.types import read_kind
 
-BOOK = "SESSION_PORT=8888\nSESSION_URL='http://{host}:{port}/?t={token}'\nSESSION_IN=dask\nMINE=1\n"
+BOOK = "SESSION_PORT=8888\nSESSION_URL='http://{host}:{port}/?t={token}'\nSESSION_IN=outputs\nMINE=1\n"
 SHELL = "SESSION_PORT=2222\nSESSION_COMMAND='ssh -F {ssh_config} {name}'\n"
 KEY = "ssh-ed25519 " + "A" * 68
 
@@ -102,17 +102,10 @@ def test_options_and_the_environment_win_over_what_a_session_has(desk: Door, mon
     assert planned(desk, "book", "--env", "LIFE_SPAN=3h").environment["TTL"] == "3h"
 
 
-def test_the_policy_bounds_it(desk: Door) -> None:
-    (desk.root / "scripts" / "sessions" / "policy.env").write_text("MAX_TTL=4h\n")
-    with pytest.raises(NotPermittedError, match="TTL=8h is more than 4h"):
-        planned(desk, "book")
-    assert planned(desk, "book", "--ttl", "4h").name
-
-
 def test_what_a_kind_has_no_use_for_is_refused(desk: Door) -> None:
     """Before anything is looked up."""
     assert refused(desk, "nothing").startswith("unknown kind of session 'nothing'; this checkout has: book, shell")
-    assert refused(desk, "shell", "--in", "x").startswith("--in: a session of shell is not beside a cluster")
+    assert refused(desk, "shell", "--in", "x").startswith("--in: shell shows no cluster's outputs")
     assert refused(desk, "book", "--key", "x.pub").startswith("--key is for sessions of ssh")
     assert refused(desk, "shell", "--open") == "--open: shell: no browser opens it"
     assert "connect.sh NAME --open" in refused(desk, "book", "--open", "--detach")

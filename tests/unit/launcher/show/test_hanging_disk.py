@@ -66,20 +66,16 @@ def stuck_cluster(door: Door, name: str = "stuck", launch_id: str = "aa" * 4) ->
 
 
 def test_a_list_shows_all_others_within_five_seconds(door: Door, capsys: pytest.CaptureFixture[str]) -> None:
-    """However many do not answer; of these it shows what the backend says, and why no more."""
+    """However many do not answer; of these, too, it shows what the backend says."""
     for number in range(5):
         stuck_cluster(door, f"stuck-{number}", f"{number:08d}")
     door.run("mine")
     began = time.monotonic()
     assert verbs.run("list", ["--json"]) == 0
-    assert time.monotonic() - began < SOON_S
-    assert hanging_disk.LIMIT_S < 5
-    *others, mine = json.loads(capsys.readouterr().out)
-    assert (mine["name"], mine["state"], "unreadable" in mine) == ("mine", "IN_PROGRESS", False)
-    assert len(others) == 5
-    for found in others:
-        assert (found["state"], found["nodes"][0]["state"]) == ("IN_PROGRESS", "IN_PROGRESS")
-        assert "its work dir file:///stuck/" in found["unreadable"]
+    assert time.monotonic() - began < 5
+    found = json.loads(capsys.readouterr().out)
+    assert [one["name"] for one in found] == [*(f"stuck-{number}" for number in range(5)), "mine"]
+    assert {(one["state"], one["nodes"][0]["state"]) for one in found} == {("IN_PROGRESS", "IN_PROGRESS")}
 
 
 def test_status_shows_what_the_backend_says(door: Door, capsys: pytest.CaptureFixture[str]) -> None:

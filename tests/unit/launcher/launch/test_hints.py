@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from oci_cluster.launcher.args.hints import about_files, about_input, about_ranks, about_variables
+from oci_cluster.launcher.launch.entry_point import about_files, about_ranks
 
 
 @pytest.mark.parametrize(
@@ -39,35 +38,6 @@ def test_the_script_may_be_elsewhere(tmp_path: Path) -> None:
     (tmp_path / "rows.csv").touch()
     (line,) = about_files(["rows.csv"], Path("/code"), "train.py", tmp_path)
     assert line.endswith("have it run here: --code .")
-
-
-def test_names_that_each_node_has_for_itself() -> None:
-    """But not where this is a node, whose notebook launches another cluster."""
-    environ = {"MODE": "eval", "HOME": "/", "FRAMEWORK": "mine"}
-    assert about_variables(environ) == [
-        "the script does not see FRAMEWORK, MODE of your environment: each node has its own; choose another name"
-    ]
-    assert about_variables({**environ, "NODE_DIR": "/x"}) == []
-    assert about_variables({"HOME": "/"}) == []
-
-
-def test_input_that_nobody_reads(tmp_path: Path) -> None:
-    """A pipe or a file with something in it; neither an empty one, nor a terminal, nor none."""
-    reader, writer = os.pipe()
-    assert about_input(reader) == []
-    os.write(writer, b"a\n")
-    (line,) = about_input(reader)
-    assert "reads nothing of this standard input" in line
-    os.close(reader)
-    os.close(writer)
-    assert about_input(reader) == []
-    (tmp_path / "rows").write_text("a\n")
-    with (tmp_path / "rows").open("rb") as file:
-        assert about_input(file.fileno()) == [line]
-        os.lseek(file.fileno(), 0, os.SEEK_END)
-        assert about_input(file.fileno()) == []
-    with Path("/dev/null").open("rb") as file:
-        assert about_input(file.fileno()) == []
 
 
 @pytest.mark.parametrize(
