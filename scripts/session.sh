@@ -10,7 +10,8 @@
 #   NAME                its name, as --name
 #   --framework NAME    whose packages it has: dask (default), horovod, pytorch, ray, tensorflow
 #   --workers N         N workers for Client() of Dask; default 0: main computes alone, and scale.sh adds workers
-#   --in CLUSTER        show the outputs of a cluster, also when it has ended (tensorboard)
+#   --in CLUSTER        a session beside another cluster: jupyter on this machine, whose Client() connects to that one;
+#                       tensorboard on its outputs, also when it has ended
 #   --idle DURATION     end it after this time without use; default 1h; 0 never
 #   --ttl DURATION      end it after this time; default 8h
 #   --key FILE          the public key that may log in (ssh; repeatable); default: each ~/.ssh/id_*.pub

@@ -10,6 +10,7 @@ import http.cookiejar
 import json
 import re
 import shutil
+import signal
 import socket
 import struct
 import subprocess
@@ -271,7 +272,7 @@ def test_a_board_shows_what_a_cluster_has_left(project: Project, tmp_path: Path)
     assert_idle(session, project, "10s")
 
 
-# --- Kinds of users ----------------------------------------------------------------------------------------------
+# --- Kinds of users, and sessions beside a cluster ------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -316,16 +317,23 @@ def test_where_all_nodes_train_main_alone_serves(project: Project, kind: Path) -
     session.assert_nothing_left()
 
 
-def test_a_session_computes_on_main(project: Project, kind: Path) -> None:
-    """Client() is one of its own cluster, with its certificate. A cluster that is not there shows nothing."""
-    (kind / "session.env").write_text("SESSION_PORT=18502\nSESSION_URL=http://{host}:{port}\nSESSION_IN=outputs\n")
+def test_a_session_beside_a_cluster_computes_there(project: Project, kind: Path) -> None:
+    """Client() is one of that cluster, with its certificate. By itself, a session computes on main."""
+    (kind / "session.env").write_text("SESSION_PORT=18502\nSESSION_URL=http://{host}:{port}\nSESSION_IN=dask\n")
     code = "from dask.distributed import Client\nimport os\nc = Client(timeout=60)\nn = os.environ['NODE_NAME']\n"
     asks = "print(n, c.submit(lambda: os.environ['CLUSTER_NAME'] + os.environ['NODE_NAME']).result(), flush=True)"
     (kind / "start.sh").write_text(f'#!/usr/bin/env bash\nexec python -c "{code}{asks}"\n')
     (kind / "start.sh").chmod(0o755)
+    cluster = project.launch("dask", "1", "--keep", "--name", "mine")
+    wait_until(lambda: "ready after" in cluster.err, lambda: cluster.err)
+    session = project.session("hello", "--in", "mine")
+    assert session.wait() == 0, session.err
+    assert "MAIN | MAIN mineWORKER_1\n" in session.out
     alone = project.session("hello", "own")
     assert alone.wait() == 0, alone.err
     assert "MAIN | MAIN ownMAIN\n" in alone.out
     alone.assert_nothing_left()
     ended = project.session("hello", "--in", "gone")
     assert (ended.process.wait(60), "no cluster 'gone'" in ended.err) == (2, True)
+    cluster.interrupt(signal.SIGTERM)
+    assert cluster.wait() == 143

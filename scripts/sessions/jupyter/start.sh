@@ -12,7 +12,7 @@ need_modules jupyter jupyterlab jupyter_server_proxy
 enter_session_folder
 unset "${UNNEEDED[@]}"
 # Where Client() says that the dashboard is: a path of this server, which fetches it for the browser.
-dashboard="${NODE_ADDRESS}:${DASHBOARD_PORT:-8787}"
+dashboard="${IN_DASHBOARD:-${NODE_ADDRESS}:${DASHBOARD_PORT:-8787}}"
 export DASK_DISTRIBUTED__DASHBOARD__LINK="/proxy/${dashboard}/status"
 SESSION_ADDRESS="$(session_address)"
 export SESSION_ADDRESS PROXIED_HOST="${dashboard%:*}"

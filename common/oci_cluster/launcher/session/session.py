@@ -50,7 +50,7 @@ def run_session(line: CommandLine) -> int:
     session = _Session(line, kind)
     session.check()
     if line.has("--in"):
-        session.cluster_variables = cluster_variables(line)
+        session.cluster_variables = cluster_variables(line, kind)
     code = launch(line, session.plan, session.attend)
     if code == 0 and line.has("--detach"):
         say_to_stderr(program())(f"connect.sh {session.name} prints how to reach it; it {session.limits}")
@@ -62,7 +62,7 @@ class _Session:
     line: CommandLine
     kind: Kind
     cluster_variables: Mapping[str, str] = field(default_factory=dict)
-    """What main is given of the cluster whose outputs it shows."""
+    """What main is given of the cluster that it is beside."""
     name: str = ""
     limits: str = ""
     """When it ends by itself, in words."""
@@ -70,9 +70,10 @@ class _Session:
     def check(self) -> None:
         """Refuse what this kind has no use for."""
         line, kind = self.line, self.kind
-        if line.has("--in") and not kind.shows_outputs:
-            advice = "a program takes part in a cluster by connect.sh CLUSTER --python"
-            raise UsageError(f"--in: {kind.name} shows no cluster's outputs; {advice}")
+        if line.has("--in") and not kind.attaches_to:
+            raise UsageError(
+                f"--in: a session of {kind.name} is not beside a cluster; connect.sh reaches the ports of one"
+            )
         if line.has("--key") and not _is_ssh(kind):
             raise UsageError(f"--key is for sessions of ssh; {kind.name} is reached by a token: leave it out")
         if line.has("--open") and (not kind.url or line.has("--detach")):
@@ -240,20 +241,45 @@ class Door:
             open_in_browser(how, directory / _PAGE)
 
 
-def cluster_variables(line: CommandLine) -> dict[str, str]:
+def cluster_variables(line: CommandLine, kind: Kind) -> dict[str, str]:
     """Return what main of a session is given of the cluster that ``--in`` names.
 
-    It shows what this machine can read: it is then a session of this machine, wherever the cluster is.
+    TensorBoard shows what this machine can read: it is then a session of this machine, wherever the cluster is.
     """
     say = say_to_stderr(program())
     with contextlib.closing(opened(line)) as backend:
         lifecycle = Lifecycle(backend, PROJECT_ROOT, say)
         cluster = lifecycle.choose(line.value("--in"))
         plan = backend.load(cluster)
+        if kind.attaches_to == "dask":
+            return _client_of(lifecycle, cluster, plan)
         place = _outputs(cluster, plan, is_running=lifecycle.is_running(cluster))
     say(f"showing {printable(place)}")
     line.given["--backend"] = ["local"]
     return {"IN_OUTPUTS": place}
+
+
+def _client_of(lifecycle: Lifecycle, cluster: Cluster, plan: Plan) -> dict[str, str]:
+    backend = lifecycle.backend
+    are_here = all(node.address.startswith("127.") for node in plan.nodes)  # processes of this machine
+    if not (backend.is_this_machine and backend.is_free_to_ask and are_here):
+        raise UsageError(
+            f"--in {cluster.name}: nodes of another cluster do not reach a scheduler on {backend.name}; "
+            f"run the notebook on main instead: session.sh jupyter --workers N, or on your machine: "
+            f"connect.sh {cluster.name} --python"
+        )
+    if plan.framework != "dask" or "DASHBOARD_PORT" not in plan.limits.ports:
+        raise UsageError(
+            f"--in {cluster.name}: Client() connects to clusters of Dask, and this one is of {plan.framework}"
+        )
+    if not lifecycle.is_running(cluster):
+        raise UsageError(f"--in {cluster.name}: it has ended; list.sh shows the clusters that run")
+    with contextlib.closing(Connected(backend, cluster, plan, lifecycle.say)) as connected:
+        host, port = connected.connections.reach("MAIN", plan.limits.ports["DASHBOARD_PORT"])
+        target = cluster.directory / "client"
+        target.mkdir(mode=0o700, exist_ok=True)
+        variables = connected.client(target)
+    return {**variables, "IN_DASHBOARD": f"{host}:{port}", "SESSION_ALONE": "1"}
 
 
 def _outputs(cluster: Cluster, plan: Plan, *, is_running: bool) -> str:

@@ -14,6 +14,7 @@ from oci_cluster.system.text import printable
 FILE = "session.env"
 # The setting that says of which kind a cluster's session is.
 SETTING = "SESSION"
+ATTACHES = ("dask", "outputs")
 # What the file says of the kind itself, and no node gets.
 _OF_KINDS = frozenset({"SESSION_URL", "SESSION_COMMAND", "SESSION_PROBE", "SESSION_IN"})
 
@@ -32,8 +33,8 @@ class Kind:
     """What a person runs instead, with the same, ``{name}`` and ``{ssh_config}``: a file for ``ssh -F``."""
     probe: str
     """The path that its server answers when it is there, with ``{token}``; empty where it does not speak HTTP."""
-    shows_outputs: bool
-    """Whether ``--in`` gives it the place of a cluster's outputs."""
+    attaches_to: str
+    """What ``--in`` gives: ``dask``, a client of that cluster, or ``outputs``, their place; empty: nothing."""
     settings: Mapping[str, str]
     """The port, and what else main is given."""
 
@@ -59,7 +60,8 @@ def read_kind(root: Path, name: str) -> Kind:
         raise SettingsError(
             f"{folder / FILE}: expected one of SESSION_URL and SESSION_COMMAND: how a person reaches the session"
         )
-    if (shown := found.get("SESSION_IN", "")) not in {"", "outputs"}:
-        raise SettingsError(f"{folder / FILE}: SESSION_IN: '{shown}' is not 'outputs'")
+    attaches_to = found.get("SESSION_IN", "")
+    if attaches_to not in {"", *ATTACHES}:
+        raise SettingsError(f"{folder / FILE}: SESSION_IN: '{attaches_to}' is none of {', '.join(ATTACHES)}")
     settings = {key: text for key, text in found.items() if key not in _OF_KINDS}
-    return Kind(name, folder, port, url, command, found.get("SESSION_PROBE", ""), shown == "outputs", settings)
+    return Kind(name, folder, port, url, command, found.get("SESSION_PROBE", ""), attaches_to, settings)

@@ -16,7 +16,7 @@ from oci_cluster.launcher.args.command_line import read
 from oci_cluster.launcher.session import session
 from oci_cluster.launcher.session.types import read_kind
 
-BOOK = "SESSION_PORT=8888\nSESSION_URL='http://{host}:{port}/?t={token}'\nSESSION_IN=outputs\nMINE=1\n"
+BOOK = "SESSION_PORT=8888\nSESSION_URL='http://{host}:{port}/?t={token}'\nSESSION_IN=dask\nMINE=1\n"
 SHELL = "SESSION_PORT=2222\nSESSION_COMMAND='ssh -F {ssh_config} {name}'\n"
 KEY = "ssh-ed25519 " + "A" * 68
 
@@ -105,7 +105,7 @@ def test_options_and_the_environment_win_over_what_a_session_has(desk: Door, mon
 def test_what_a_kind_has_no_use_for_is_refused(desk: Door) -> None:
     """Before anything is looked up."""
     assert refused(desk, "nothing").startswith("unknown kind of session 'nothing'; this checkout has: book, shell")
-    assert refused(desk, "shell", "--in", "x").startswith("--in: shell shows no cluster's outputs")
+    assert refused(desk, "shell", "--in", "x").startswith("--in: a session of shell is not beside a cluster")
     assert refused(desk, "book", "--key", "x.pub").startswith("--key is for sessions of ssh")
     assert refused(desk, "shell", "--open") == "--open: shell: no browser opens it"
     assert "connect.sh NAME --open" in refused(desk, "book", "--open", "--detach")
