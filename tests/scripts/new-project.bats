@@ -192,8 +192,8 @@ make_there() { # target...
   assert_output --regexp $'(^|\n)  build +build the images of all frameworks'
   make_there build push
   assert_output $'images build dask --to-push\nimages push dask'
-  make_there build-dask size
-  assert_output $'images build dask\nimages size'
+  make_there build-dask pull-check
+  assert_output $'images build dask\nimages pull-check'
 }
 
 @test "make: targets of the user's own stay, and ours have another name" {
@@ -225,8 +225,8 @@ make_there() { # target...
   make_there --silent
   assert_output "all"
   rm -r "${mine}/dask"
-  make_there size
-  assert_output "images size"
+  make_there pull-check
+  assert_output "images pull-check"
 }
 
 @test "make: our file may stand alone, and reads no terminal" {

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from oci_cluster.images import build, records, registry
 from oci_cluster.images.choices import read_choices
 from oci_cluster.images.client import Client
-from oci_cluster.images.contents import size_table
 
 # Notes its calls, and keeps of an image what STUB says: its id is that of the file `id`.
 STUB = """#!/bin/sh
@@ -38,11 +37,6 @@ case "$1 $2" in
     esac ;;
   pull*) [ ! -e "$STUB/fails" ] || { echo 'manifest unknown' >&2; exit 1; } ;;
   run*) [ ! -e "$STUB/does-not-start" ] || { echo 'exec format error' >&2; exit 125; } ;;
-  history*)
-    case "$*" in
-      *"--format json"*) cat "$STUB/history" ;;
-      *) printf '2000000\\t/bin/sh -c apt # buildkit\\n0\\tENV\\n1500\\tCOPY a /code\\n' ;;
-    esac ;;
   *) echo "stub: unknown call: $*" >&2; exit 64 ;;
 esac
 """
@@ -84,7 +78,6 @@ class Checkout:
             build=partial(build.build, client, choices),
             push=partial(registry.push, client, choices),
             pull_check=partial(registry.pull_check, client),
-            sizes=partial(size_table, client),
         )
 
     def run(self, action: str, *frameworks: str, to_push: bool = False) -> int:
