@@ -9,8 +9,6 @@ both find it free.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -27,7 +25,6 @@ from oci_cluster.system.console import Say
 CLAIMS = "oci-cluster"
 # Linux lists sockets of every user that have names here; each line ends with the name.
 _NAMES = Path("/proc/net/unix")
-_INODE = 6
 _LAST = 65535
 # So many are looked at: where none of these can be bound, none can.
 _TRIES = 1000
@@ -71,12 +68,9 @@ class Addresses:
         if len(self.texts) < count:
             free = len(self.texts)
             self.close()
-            msg = f"{count} nodes do not fit: running clusters leave {free} addresses; end one: scripts/stop.sh"
-            if others := _claims_of_others():
-                msg += (
-                    f"; other users of this machine hold {others} claims: 'sudo ss -xap | grep @{CLAIMS}/' names them"
-                )
-            raise BackendError(msg)
+            raise BackendError(
+                f"{count} nodes do not fit: running clusters leave {free} addresses; end one: scripts/stop.sh"
+            )
 
     def __enter__(self) -> Addresses:
         """Hold the claims."""
@@ -115,18 +109,6 @@ class Addresses:
     def descriptors(self) -> list[int]:
         """Return what a child must inherit to hold the claims."""
         return [claim.fileno() for claim in self._claims.values()]
-
-
-def _claims_of_others() -> int:
-    """Return the number of claims of other users: anybody may take their names."""
-    lines = [line.split() for line in _NAMES.read_text(errors="replace").splitlines()]
-    # A name may have line breaks of its own.
-    claims = {line[_INODE] for line in lines if len(line) > _INODE and line[-1].startswith(f"@{CLAIMS}/")}
-    for file in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # it has just been closed
-            if file.parent.stat().st_uid == os.geteuid():
-                claims.discard(str(file.readlink()).removeprefix("socket:[").removesuffix("]"))
-    return len(claims)
 
 
 def all_claims() -> set[str]:
