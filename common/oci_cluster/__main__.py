@@ -23,7 +23,7 @@ from pathlib import Path
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
 from oci_cluster.system.files import at_home
-from oci_cluster.system.lost_interrupts import keep_interrupts, raise_at, stop_looking
+from oci_cluster.system.lost_interrupts import forget, raise_at
 from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -197,7 +197,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "from-ads": (_from_ads, "make config.env of the YAML of ads opctl run; scripts/from-ads.sh tells more"),
     "new": (_of_projects("new"), "put the templates into a user's own project; scripts/new.sh tells more"),
     "update": (_of_projects("update"), "bring a project to a newer version of them; scripts/update.sh tells more"),
-    "images": (_images, "build, push, pull back or measure images; scripts/images.sh tells more"),
+    "images": (_images, "build, push or pull back images; scripts/images.sh tells more"),
     "lock": (_lock, "UV FOLDER|FILE...: lock their environment files again, with uv; an empty UV: our own"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),
@@ -241,11 +241,11 @@ def _guarded(call: Callable[[], int], name: str) -> int:
         code = call()
         sys.stdout.flush()  # here, where a reader that has gone is expected
     except ClusterError as error:
-        stop_looking()
+        forget()
         say_to_stderr(name)(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        stop_looking()
+        forget()
         say_to_stderr(name)("stopped")
         return ExitCode.STOPPED
     except ModuleNotFoundError as error:
@@ -282,7 +282,6 @@ def _to_the_end(arguments: Words) -> int:
     """Run one verb; what is decided stays, without a traceback out of Python's own end."""
     try:
         check_stdout()
-        keep_interrupts()
         code = main(arguments)
         _heed_no_more()
     except KeyboardInterrupt:  # while an error was being told, or just now
@@ -293,7 +292,7 @@ def _to_the_end(arguments: Words) -> int:
 
 
 def _heed_no_more() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
 
 
