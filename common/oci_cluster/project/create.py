@@ -26,7 +26,6 @@ from oci_cluster.project.wheel import (
     version_of,
 )
 from oci_cluster.system.console import Say
-from oci_cluster.system.envs.python_env import own_venv
 from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.text import printable
 
@@ -138,8 +137,6 @@ def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, s
         changes[f"{FOLDER}/{name}"] = (None, File(content))
     for name in changes:
         check_way(root, name)
-    if not wheel:
-        _tell(root, new, say)
     return changes
 
 
@@ -227,7 +224,7 @@ def _add(changes: Changes, root: Path, name: str, lines: Sequence[str]) -> None:
     changes[name] = (read_file(root / name), after)
 
 
-# --- What is shown and told -------------------------------------------------------------------------------------------
+# --- What is shown -------------------------------------------------------------------------------------------
 
 
 def _show(changes: Changes, show: Callable[[str], object], *, in_full: bool) -> None:
@@ -244,11 +241,3 @@ def _show(changes: Changes, show: Callable[[str], object], *, in_full: bool) -> 
             show(f"lines  {printable(name)}, behind its own:")
             for line in filter(None, after.content[len(before.content) :].decode(errors="replace").splitlines()):
                 show(f"         + {printable(line)}")
-
-
-def _tell(root: Path, files: Files, say: Say) -> None:
-    if (venv := own_venv(root)).name != ".venv":
-        say(f"{root / '.venv'} is yours, and stays as it is; launches make {venv.name} beside it")
-    for place in sorted({name.partition("/")[0] for name in files if "/" in name}):
-        if (root / place).is_dir() and any((root / place).iterdir()):
-            say(f"{root / place} is there already: what is in it stays, and the templates' files go beside it")

@@ -67,7 +67,6 @@ def test_what_is_there_stays(project: UserProject) -> None:
     assert not (project.root / "README.md").exists()
     shown = project.shown.index("lines  Makefile, behind its own:")
     assert project.shown[shown + 1] == "         + include scripts/clusters.mk"
-    assert any("scripts is there already" in line for line in project.said)
     before = project.everything()
     project.new(code="src", entry="my train.py")
     assert project.everything() == before
@@ -233,14 +232,6 @@ def test_a_dry_run_changes_nothing(project: UserProject) -> None:
     project.yours("scripts/launch.sh", "mine\n")
     with pytest.raises(SettingsError):
         project.new(dry_run="")
-
-
-def test_an_environment_of_the_projects_own_is_told_of(project: UserProject) -> None:
-    project.yours(".venv/pyvenv.cfg", "")
-    project.new()
-    assert (
-        f"{project.root / '.venv'} is yours, and stays as it is; launches make .venv-clusters beside it" in project.said
-    )
 
 
 @pytest.mark.parametrize(
