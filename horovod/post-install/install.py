@@ -209,16 +209,11 @@ def install_horovod(cache: Path, install: list[str]) -> None:
         check_import("horovod.torch")
         if tensorflow:
             check_import("horovod.tensorflow")
-        # Whole or not at all, as what is there is used without another look; another checkout may have been faster.
-        with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as unfinished:
-            whole = Path(unfinished) / "wheel"
-            whole.mkdir()
-            shutil.copy(wheel, whole)
-            try:
-                whole.rename(kept)
-            except OSError:
-                if not kept.exists():
-                    raise
+        # Under its own name when it is whole: what is there is used without another look.
+        kept.mkdir(exist_ok=True)
+        unfinished = kept / f"unfinished-{os.getpid()}"
+        shutil.copy(wheel, unfinished)
+        unfinished.replace(kept / wheel.name)
 
 
 def main() -> int:
