@@ -33,10 +33,8 @@ case "$1 $2" in
     case "$*" in
       *RepoDigests*) cat "$STUB/digests" ;;
       *Architecture*) cat "$STUB/platform" ;;
-      *) cat "$STUB/pulled" ;;
     esac ;;
   pull*) [ ! -e "$STUB/fails" ] || { echo 'manifest unknown' >&2; exit 1; } ;;
-  run*) [ ! -e "$STUB/does-not-start" ] || { echo 'exec format error' >&2; exit 125; } ;;
   *) echo "stub: unknown call: $*" >&2; exit 64 ;;
 esac
 """
@@ -58,7 +56,7 @@ class Checkout:
         self.engine = self.stub / engine
         self.engine.write_text(STUB)
         self.engine.chmod(0o755)
-        self.set(info=json.dumps({"DockerRootDir": str(place)}), id="sha256:1", build="", push="", pulled="sha256:1\n")
+        self.set(info=json.dumps({"DockerRootDir": str(place)}), id="sha256:1", build="", push="")
         self.set(platform="linux/amd64\n")
         self.set(digests=json.dumps([f"elsewhere/dask@sha256:{1:064}", f"r.example/team/dask@{DIGEST}"]))
         self.environ = {"STUB": str(self.stub), "PATH": "/usr/bin:/bin", "DOCKER": str(self.engine), "HOME": str(place)}
@@ -77,7 +75,6 @@ class Checkout:
             check=partial(build.check, client, choices),
             build=partial(build.build, client, choices),
             push=partial(registry.push, client, choices),
-            pull_check=partial(registry.pull_check, client),
         )
 
     def run(self, action: str, *frameworks: str, to_push: bool = False) -> int:

@@ -1,4 +1,4 @@
-"""Builds images with the engine's program, and runs ``make push pull-check ...``.
+"""Builds images with the engine's program, and runs ``make build push pin-base``.
 
 Only the standard library is imported here: an unchanged ``make build push`` takes less than a second.
 """
@@ -27,7 +27,7 @@ from oci_cluster.system.envs.package_lists import entries_of, lock_beside
 from oci_cluster.system.files import locked, not_writable, write_whole
 from oci_cluster.system.text import now
 
-ACTIONS = ("build", "push", "pull-check", "pin-base")
+ACTIONS = ("build", "push", "pin-base")
 
 _PROXIES = [name for lower in ("http_proxy", "https_proxy", "no_proxy") for name in (lower, lower.upper())]
 # The variables by which pip, requests and curl are told of certificates.
@@ -45,28 +45,23 @@ _IGNORE_HEADER = "# For one build, and removed after it. Yours is .dockerignore.
 def run(
     action: str, frameworks: Sequence[str], *, to_push: bool, environ: Mapping[str, str], root: Path, say: Say
 ) -> int:
-    """Build, push or pull back images; return the exit code.
+    """Build or push images, or name their base by its digest; return the exit code.
 
-    Without *frameworks*, all that have a Dockerfile are built and pushed, else those that there are. A build that is
-    *to_push* checks also what a push will need. The checkout *root* is the context of every build.
+    Without *frameworks*, all that have a Dockerfile are built and pushed. A build that is *to_push* checks also what a
+    push will need. The checkout *root* is the context of every build.
     """
     if action not in ACTIONS:
         msg = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got '{action or 'nothing'}'"
         raise UsageError(f"{msg} (images.sh --help says more)")
     choices = read_choices(environ, root)
     client = Client(choices.engine, root, environ, say)
-    frameworks = list(dict.fromkeys(frameworks))
-    if not frameworks and action == "pull-check":
-        frameworks = pushed_from(root)
-    frameworks = frameworks or with_dockerfile(root)
+    frameworks = list(dict.fromkeys(frameworks)) or with_dockerfile(root)
     check(client, choices, frameworks, build=action == "build", push=action == "push" or to_push)
     if action in {"build", "push"}:
         try:
             (build if action == "build" else registry.push)(client, choices, frameworks)
         except OSError as error:
             raise not_writable(Path(error.filename or records.records_dir(root)), error) from error
-    elif action == "pull-check":
-        registry.pull_check(client, frameworks)
     else:
         base = choices.base_image or default_base(root / frameworks[0] / "Dockerfile")
         sys.stdout.write(f"{registry.pinned_base(client, base)}\n")
@@ -79,12 +74,6 @@ def default_base(dockerfile: Path) -> str:
     if found is None:
         raise SettingsError(f"{dockerfile} has no line 'ARG BASE_IMAGE=...'; name the base: BASE_IMAGE=...")
     return found[1]
-
-
-def pushed_from(root: Path) -> list[str]:
-    """Return the frameworks whose images were pushed from *root*."""
-    found = {name: records.read(name, root) for name in with_dockerfile(root)}
-    return [name for name, record in found.items() if record and record["digest"]]
 
 
 def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build: bool, push: bool) -> None:
@@ -139,7 +128,7 @@ def _build(client: Client, choices: Choices, framework: str, arguments: Mapping[
         listed = contents.packages(client, image_id, Path(scratch))
         base = _FROM_DIGEST.search((directory / f"{framework}.log").read_text(errors="replace"))
         record = {"image": name, "id": image_id, "digest": "", "built": now(), "base": base[1] if base else ""}
-        record["platform"] = contents.platform(client, image_id)
+        record["platform"] = client.ask("image", "inspect", "--format", "{{.Os}}/{{.Architecture}}", image_id)
         write_whole(packages, listed, mode=records.MODE)
         write_whole(bill, contents.sbom(framework, record, listed), mode=records.MODE)
         records.write(framework, client.root, record)

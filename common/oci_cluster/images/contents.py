@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from oci_cluster.images import records
 from oci_cluster.images.client import Client
 
 _DEBIAN, _CONDA = "debian ", "conda "
@@ -26,12 +25,6 @@ def packages(client: Client, image_id: str, scratch: Path) -> str:
     finally:
         client.ask("rm", "--force", container)
     return (scratch / "packages.txt").read_text()
-
-
-def platform(client: Client, image_id: str) -> str:
-    """Return the platform, such as ``linux/amd64``; empty where the engine does not tell."""
-    told = client.ask("image", "inspect", "--format", "{{.Os}}/{{.Architecture}}", image_id)
-    return records.platform_of({"platform": told})
 
 
 def sbom(framework: str, record: Mapping[str, str], packages: str) -> str:

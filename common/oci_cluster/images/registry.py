@@ -78,17 +78,13 @@ def _push(client: Client, framework: str, record: Mapping[str, str]) -> None:
         digest_file = Path(scratch, "digest")
         own = ["--digestfile", str(digest_file)] if client.engine.is_podman else []
         client.run(framework, "push", *own, image)
-        digest = digest_file.read_text().strip() if client.engine.is_podman else _digest(client, image)
+        told = digest_file.read_text() if client.engine.is_podman else _reference(client, image, "pushed")
+        digest = told.strip().rpartition("@")[2]
     if digest == record["digest"]:
         client.say(f"{framework}: {image}@{digest} is in the registry")
         return
     records.write(framework, client.root, {**record, "digest": digest})
     client.say(f"{framework}: pushed {image}@{digest}")
-
-
-def _digest(client: Client, image: str) -> str:
-    """Return the digest of *image*, which was pushed, in its own repository."""
-    return _reference(client, image, "pushed").rpartition("@")[2]
 
 
 def _reference(client: Client, image: str, done: str) -> str:
@@ -111,22 +107,3 @@ def pinned_base(client: Client, base: str) -> str:
         )
     client.ask("pull", "--quiet", base)
     return f"# {base}, as its registry had it at {now()}\nBASE_IMAGE={_reference(client, base, 'pulled')}"
-
-
-def pull_check(client: Client, frameworks: Sequence[str]) -> None:
-    """Pull what was pushed; check that it is what was built, and starts."""
-    client.for_each(frameworks, lambda framework: _pull_check(client, framework))
-
-
-def _pull_check(client: Client, framework: str) -> None:
-    record = records.of_built(framework, client.root)
-    if not record["digest"]:
-        raise SettingsError(f"{record['image']} has not been pushed; make push-{framework}")
-    reference = f"{record['image'].rpartition(':')[0]}@{record['digest']}"
-    client.ask("pull", "--quiet", reference)
-    pulled = client.ask("image", "inspect", "--format", "{{.Id}}", reference)
-    if pulled.removeprefix("sha256:") != record["id"].removeprefix("sha256:"):
-        raise BackendError(f"{reference} is {pulled}, built here was {record['id']}; make push-{framework}")
-    proof = ["python", "-I", "-c", "import ocifs"]
-    client.ask("run", "--rm", "--pull", "never", "--network", "none", reference, *proof)
-    client.say(f"{framework}: {reference} can be pulled, and starts")

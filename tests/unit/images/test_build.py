@@ -14,7 +14,7 @@ from unit.stub_engine import DIGEST, Checkout
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError, UsageError
 from oci_cluster.images import choices
 from oci_cluster.images import records as image_records
-from oci_cluster.images.build import pushed_from, secrets_dir
+from oci_cluster.images.build import secrets_dir
 from oci_cluster.system.envs.package_lists import read_env_file
 
 # --- Checks before any work -----------------------------------------------------------------------------------------
@@ -304,24 +304,17 @@ def test_what_is_lent_is_named_in_the_command_by_its_file(checkout: Checkout, tm
 # --- The verb ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_name_what_was_pushed_is_pulled_back(checkout: Checkout) -> None:
-    """Of the others there is nothing to tell."""
-    checkout.images(REGISTRY="r.example/team").build(["dask", "pytorch"])
-    checkout.images().push(["dask"])
-    assert pushed_from(checkout.root) == ["dask"]
-
-
 @pytest.mark.parametrize("action", ["", "bild"])
 def test_an_action_that_there_is_not_is_wrong_usage(checkout: Checkout, action: str) -> None:
     """Before anything is read or asked."""
     checkout.environ["TAG"] = "no tag"
-    with pytest.raises(UsageError, match=rf"expected build, push, pull-check or pin-base, got '{action or 'nothing'}'"):
+    with pytest.raises(UsageError, match=rf"expected build, push or pin-base, got '{action or 'nothing'}'"):
         checkout.run(action)
     assert checkout.calls() == []
 
 
 def test_the_verb_does_one_after_the_other(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
-    """All that have a Dockerfile are built and pushed, each once; then what there is is pulled."""
+    """All that have a Dockerfile are built and pushed, each once."""
     checkout.environ["REGISTRY"] = "localhost:5000/team"
     checkout.set(digests=json.dumps([f"localhost:5000/team/{name}@{DIGEST}" for name in ("dask", "pytorch")]))
     assert checkout.run("build", "dask", "dask", to_push=True) == 0
@@ -330,10 +323,6 @@ def test_the_verb_does_one_after_the_other(checkout: Checkout, capsys: pytest.Ca
     assert sorted(line.split(":")[0] for line in checkout.said) == ["dask", "dask", "pytorch"]
     assert checkout.run("push", "dask") == 0
     checkout.calls()
-    assert checkout.run("pull-check") == 0
-    assert [call.split()[-1] for call in checkout.calls() if call.startswith("pull")] == [
-        f"localhost:5000/team/dask@{DIGEST}"
-    ]
     assert capsys.readouterr().out == ""
 
 

@@ -93,7 +93,7 @@ def test_a_login_is_found_where_the_engine_keeps_it(tmp_path: Path, config: dict
         place.write_text("not JSON")
 
 
-# --- Push, pull -----------------------------------------------------------------------------------------------
+# --- Push -----------------------------------------------------------------------------------------------
 
 
 def test_a_push_records_the_digest_of_its_own_repository(built: Checkout) -> None:
@@ -144,37 +144,6 @@ def test_what_was_not_built_is_not_pushed(built: Checkout, framework: str) -> No
     with pytest.raises(SettingsError, match=rf"r.example/other/{framework}:v1 has not been built here.*make build-"):
         built.images(REGISTRY="r.example/other").push([framework])
     assert built.calls() == []
-
-
-def test_a_pull_check_compares_what_comes_back(built: Checkout) -> None:
-    """By the digest, and it is started."""
-    with pytest.raises(SettingsError, match="has not been pushed; make push-dask"):
-        built.images().pull_check(["dask"])
-    built.images().push(["dask"])
-    built.calls()
-    built.images().pull_check(["dask"])
-    reference = f"r.example/team/dask@{DIGEST}"
-    assert built.calls() == [
-        f"pull --quiet {reference}",
-        f"image inspect --format {{{{.Id}}}} {reference}",
-        f"run --rm --pull never --network none {reference} python -I -c import ocifs",
-    ]
-
-
-@pytest.mark.parametrize("wrong", ["another", "gone", "does-not-start"])
-def test_a_pull_check_sees_what_is_wrong(built: Checkout, wrong: str) -> None:
-    """An image that is another, that is not there, that does not start."""
-    built.images().push(["dask"])
-    if wrong == "another":
-        built.set(pulled="sha256:2\n")
-    built.set(**({"fails": "1"} if wrong == "gone" else {"does-not-start": ""} if wrong == "does-not-start" else {}))
-    said = {
-        "another": "is sha256:2, built here was sha256:1",
-        "gone": "manifest unknown",
-        "does-not-start": "exec format",
-    }
-    with pytest.raises(BackendError, match=said[wrong]):
-        built.images().pull_check(["dask"])
 
 
 # --- The base -------------------------------------------------------------------------------------------------------
