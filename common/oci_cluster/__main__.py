@@ -171,9 +171,7 @@ def _of_projects(verb: str) -> Callable[[Words], int]:
         from oci_cluster.launcher.args import command_line
         from oci_cluster.project import create, update
 
-        raise_at(signal.SIGTERM, signal.SIGHUP)  # to end git, too
-        if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # git would ignore a Ctrl-C, with all that it has started
-            signal.signal(signal.SIGINT, lambda *_: None)
+        raise_at(signal.SIGTERM, signal.SIGHUP)
         line, run = command_line.read(verb, words), {"new": create.run, "update": update.run}[verb]
         return run(line.words, line.given, PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say_to_stderr(program()))
 
@@ -197,7 +195,7 @@ VERBS: Mapping[str, tuple[Callable[[Words], int], str]] = {
     "from-ads": (_from_ads, "make config.env of the YAML of ads opctl run; scripts/from-ads.sh tells more"),
     "new": (_of_projects("new"), "put the templates into a user's own project; scripts/new.sh tells more"),
     "update": (_of_projects("update"), "bring a project to a newer version of them; scripts/update.sh tells more"),
-    "images": (_images, "build, push or pull back images; scripts/images.sh tells more"),
+    "images": (_images, "build or push images; scripts/images.sh tells more"),
     "lock": (_lock, "UV FOLDER|FILE...: lock their environment files again, with uv; an empty UV: our own"),
     "prepare": (_prepare, "FRAMEWORK: make its Python environment; print the interpreter"),
     "requirements": (_requirements, "FILE: print the pip packages of a conda environment file"),

@@ -52,7 +52,7 @@ def run(
     options = {name: values[-1] for name, values in given.items() if values}
     wanted, is_dry = _settings(options), "--dry-run" in given
     source = options.get("--from", str(checkout))
-    files = open_source(source, "", cwd) if "--from" in options else open_folder(checkout)
+    files = open_source(source, cwd) if "--from" in options else open_folder(checkout)
     *names, folder = words
     if unknown := [name for name in names if name not in frameworks_of(files)]:
         there = ", ".join(frameworks_of(files))

@@ -65,7 +65,7 @@ def run(
                 f"{root} has no {FOLDER}/oci_cluster-*.whl, so nobody knows what it came from; run new.sh on it first"
             )
         base = read_wheel(wheel)
-        theirs = open_source(words[0], "".join(words[1:]), cwd)
+        theirs = open_source(words[0], cwd)
         frameworks = frameworks_of(base)
         if missing := set(frameworks) - set(frameworks_of(theirs)):
             raise SettingsError(
