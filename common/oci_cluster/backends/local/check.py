@@ -106,15 +106,11 @@ def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
     """Yield main's ports that are taken, and those that it would have instead."""
     try:
         with Addresses(len(plan.nodes)) as addresses:
-            ports, taken = Ports(plan, root / plan.framework, addresses), 0
-            for take in ports.takes():
-                try:
-                    take()
-                except SettingsError as error:
-                    taken += 1
-                    yield refused("free ports", error)
-            if not taken:
-                told = ports.said() or [f"all {len(ports.takes())} of main are free on {addresses.texts[0]}"]
+            ports = Ports(plan, root / plan.framework, addresses)
+            yield from (refused("free ports", problem) for problem in ports.problems)
+            if not ports.problems:
+                count = len(plan.limits.ports) + len(plan.limits.exposed)
+                told = ports.said() or [f"all {count} of main are free on {addresses.texts[0]}"]
                 yield fine("free ports", "; ".join(told))
     except BackendError as error:  # no addresses are left
         yield refused("free ports", error)
