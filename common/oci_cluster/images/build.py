@@ -92,8 +92,6 @@ def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build:
             f"{place}, where {client.program} keeps images, has {free / 1e9:.1f} GB free, "
             f"{_DISK_BYTES / 1e9:.0f} GB are needed; make room: {client.program} system prune"
         )
-    if push:
-        registry.check_login(choices, client.environ)
 
 
 def build(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:

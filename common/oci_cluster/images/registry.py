@@ -1,61 +1,20 @@
-"""Logs in to, pushes to, and pulls from registries."""
+"""Pushes images, and asks registries for digests."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
+from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.images import records
 from oci_cluster.images.choices import Choices
 from oci_cluster.images.client import Client
 from oci_cluster.system.text import now
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-
-
-def check_login(choices: Choices, environ: Mapping[str, str]) -> None:
-    """Check that there is a login for a registry which needs one."""
-    host = choices.registry.partition("/")[0]
-    name = host.partition(":")[0]
-    if name == "localhost" or name.startswith("127.") or has_credentials(host, environ):
-        return
-    try:
-        urllib.request.urlopen(f"https://{host}/v2/", timeout=10).close()
-    except urllib.error.HTTPError as error:
-        if error.code in {401, 403}:
-            raise NotPermittedError(
-                f"not logged in to {host}: {choices.engine} login {host} "
-                "(OCI: the password is an auth token, docs/images.md)"
-            ) from error
-    except OSError:
-        return  # the engine may reach it where this machine does not: the push itself will tell
-
-
-def has_credentials(host: str, environ: Mapping[str, str]) -> bool:
-    """Return whether docker's or podman's own files say how to log in to *host*."""
-    home = Path(environ.get("HOME", "/"))
-    files = [Path(environ.get("DOCKER_CONFIG") or home / ".docker", "config.json")]
-    if runtime := environ.get("XDG_RUNTIME_DIR"):
-        files.append(Path(runtime, "containers", "auth.json"))
-    files += [home / ".config" / "containers" / "auth.json", Path(environ.get("REGISTRY_AUTH_FILE") or os.devnull)]
-    for path in files:
-        try:
-            config = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        # A store for all registries is asked by the engine alone.
-        if config.get("credsStore") or host in config.get("credHelpers", {}):
-            return True
-        if any(key == host or key.startswith((f"{host}/", f"https://{host}")) for key in config.get("auths", {})):
-            return True
-    return False
 
 
 def push(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
