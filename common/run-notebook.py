@@ -44,10 +44,7 @@ def run(path: Path) -> int:
         return 78
 
     class Printing(ExecutePreprocessor):  # type: ignore[misc, valid-type] - untyped
-        """Prints what cells print, as it comes."""
-
         def output(self, outs: Any, msg: Any, *words: Any) -> Any:
-            """Print an output of a cell, and have it kept."""
             show(msg["msg_type"], msg["content"])
             return super().output(outs, msg, *words)
 
