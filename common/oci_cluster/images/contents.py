@@ -50,7 +50,6 @@ def sbom(framework: str, record: Mapping[str, str], packages: str) -> str:
 
 
 def _component(line: str) -> dict[str, Any]:
-    """Return the package in a *line* of ``packages.txt``."""
     if line.startswith(_CONDA):
         name, version, build = line.removeprefix(_CONDA).rsplit("-", 2)
         url = f"pkg:conda/{quote(name)}@{quote(version, safe='')}?build={quote(build, safe='')}"

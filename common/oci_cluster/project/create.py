@@ -113,11 +113,6 @@ def _settings(options: Mapping[str, str]) -> dict[str, str]:
 
 def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, str], say: Say) -> Changes:
     """Return the changes of the project *root*, checked; say what people should know."""
-    if (root / ".launch-templates").exists():
-        raise SettingsError(
-            f"{root} is of the form that all was copied to; remove common/, scripts/ and .launch-templates*, and run "
-            "this again with all its frameworks: what you have edited in their folders stays"
-        )
     wheel = vendored(root)
     has = frameworks_of(read_wheel(wheel)) if wheel else []
     if wheel and pack(files, has)[0] != wheel.name:

@@ -105,15 +105,9 @@ def test_many_files_in_the_way_are_counted(project: UserProject) -> None:
 
 
 def test_an_edit_in_the_folder_of_a_framework_that_is_there_stays(project: UserProject) -> None:
-    """Of a copy that somebody made by hand, or of an older form; the next update merges it."""
+    """Of a copy that somebody made by hand; the next update merges it."""
     shutil.copytree(project.checkout, project.root, ignore=shutil.ignore_patterns("ray"))
     project.yours("dask/example/train.py", edited(TRAIN, 3, "mine"))
-    project.yours(".launch-templates", "{}")
-    with pytest.raises(
-        SettingsError, match=r"remove common/, scripts/ and .launch-templates\*, and run this again with"
-    ):
-        project.new()
-    (project.root / ".launch-templates").unlink()
     assert project.new() == 0
     assert "these are yours, and stay as they are: dask/example/train.py" in project.said
     project.next_version()

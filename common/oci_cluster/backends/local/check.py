@@ -69,7 +69,6 @@ def _python(plan: Plan, root: Path) -> Finding:
 
 
 def _room(made: Path, framework: str) -> Finding:
-    """Return whether the environment that the first launch makes has room."""
     place = next(folder for folder in made.parents if folder.exists())
     free = shutil.disk_usage(place).free
     told = f"the first launch makes the environment of {framework} in {made}; {place} has {_size(free)} free"
@@ -79,7 +78,6 @@ def _room(made: Path, framework: str) -> Finding:
 
 
 def _memory(nodes: int) -> Finding:
-    """Return whether the free memory suffices for all nodes."""
     memory = psutil.virtual_memory()
     each = memory.available // nodes
     told = f"{_size(memory.available)} of {_size(memory.total)} are free: {_size(each)} for each of {nodes} nodes"
@@ -91,7 +89,6 @@ def _memory(nodes: int) -> Finding:
 
 
 def _gpus(plan: Plan, root: Path) -> Finding:
-    """Return which GPUs each node would see."""
     said: list[str] = []
     try:
         placed = share_out(plan, root / plan.framework, os.environ, said.append)
@@ -136,7 +133,6 @@ def _locks(folders: Sequence[Path]) -> Finding:
 
 
 def _folders(plan: Plan, root: Path) -> list[Path]:
-    """Return the folders of this machine that a launch writes to."""
     own = clusters_dir(root)
     scheme, _, path = plan.work_dir.partition("://")
     return [own, *([Path(path)] if scheme == "file" else [])]
