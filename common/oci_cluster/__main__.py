@@ -23,7 +23,7 @@ from pathlib import Path
 from oci_cluster.errors import ClusterError, ExitCode
 from oci_cluster.system.console import check_stdout, discard, program, say_to_stderr
 from oci_cluster.system.files import at_home
-from oci_cluster.system.lost_interrupts import forget, raise_at
+from oci_cluster.system.lost_interrupts import keep_interrupts, raise_at, stop_looking
 from oci_cluster.system.redaction import RedactingFormatter
 
 # Modules are imported by the verb that needs them: an agent must not pay for the launcher, nor `stop` for an agent.
@@ -239,11 +239,11 @@ def _guarded(call: Callable[[], int], name: str) -> int:
         code = call()
         sys.stdout.flush()  # here, where a reader that has gone is expected
     except ClusterError as error:
-        forget()
+        stop_looking()
         say_to_stderr(name)(f"error: {error}")
         return error.exit_code
     except KeyboardInterrupt:
-        forget()
+        stop_looking()
         say_to_stderr(name)("stopped")
         return ExitCode.STOPPED
     except ModuleNotFoundError as error:
@@ -280,6 +280,7 @@ def _to_the_end(arguments: Words) -> int:
     """Run one verb; what is decided stays, without a traceback out of Python's own end."""
     try:
         check_stdout()
+        keep_interrupts()
         code = main(arguments)
         _heed_no_more()
     except KeyboardInterrupt:  # while an error was being told, or just now
@@ -290,7 +291,7 @@ def _to_the_end(arguments: Words) -> int:
 
 
 def _heed_no_more() -> None:
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
 
 

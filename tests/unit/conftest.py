@@ -24,6 +24,9 @@ sys.path[:] = [entry for entry in sys.path if Path(entry or ".").resolve() != RO
 from oci_cluster.contract.settings.settings_files import ALIASES, framework_defaults, read_settings_file  # noqa: E402 - after sys.path is in order
 from oci_cluster.system import lost_interrupts  # noqa: E402 - after sys.path
 
+# What a test catches was not lost: nobody looks, in its process, whether it was.
+lost_interrupts._FIRST_LOOK_S = 1000.0
+
 _FOREIGN = re.compile(r"OCI_|XDG_|PIP_|UV_|GIT_|SSL_|DASK_|LC_|LD_PRELOAD$|PYTHON")
 _LIBC = ctypes.CDLL(None)
 _PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
@@ -143,4 +146,5 @@ def own_signals(same_process: None) -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-    lost_interrupts.forget()
+    if lost_interrupts._interrupt.was_raised:
+        lost_interrupts.stop_looking()

@@ -101,7 +101,7 @@ def test_ctrl_c_while_an_error_is_told_is_no_traceback(
     calls: Callable[..., list[Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It once came out of the door, as all that comes behind a verb did."""
-    for name in ("check_stdout", "_heed_no_more"):  # for a process of its own
+    for name in ("check_stdout", "keep_interrupts", "_heed_no_more"):  # for a process of its own
         calls(door, name)
     calls(door, "main", KeyboardInterrupt())
     assert (door._to_the_end(["agent"]), capsys.readouterr()) == (ExitCode.STOPPED, ("", "oci_cluster: stopped\n"))

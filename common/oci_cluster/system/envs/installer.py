@@ -150,7 +150,7 @@ def _hold_signals() -> Callable[[], None]:
     held: dict[int, None] = {}
     if threading.current_thread() is not threading.main_thread():  # no handler runs there
         return held.clear
-    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)  # the last by system/lost_interrupts.py
     old = {number: handler for number in numbers if (handler := signal.getsignal(number)) not in {signal.SIG_IGN, None}}
     for number in old:
         signal.signal(number, lambda came, _: held.setdefault(came))
