@@ -23,7 +23,7 @@ yaml_files = $(call files,'*.yaml' '*.yml')
 chosen := REGISTRY TAG CODE_DIR EXTRA_ENV TORCH ENV_FILE SYSTEM_PACKAGES BASE_IMAGE RUN_AS PLATFORM DOCKER BUILD_FLAGS
 $(foreach name,$(chosen),$(if $($(name)),$(eval export $(name))))
 
-include scripts/clusters.mk # build push pull-check pin-base size
+include scripts/clusters.mk # build push pin-base
 
 # tests/ is a folder: without .PHONY make calls such a target "up to date".
 .PHONY: help test test-all test-nightly test-quick test-unit test-scripts test-clusters test-kubernetes lint format lock wheel audit bench chaos demo-oci screenshots smoke-oci smoke-gpu coverage docs settings clean

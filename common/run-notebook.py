@@ -1,7 +1,8 @@
 """Run a notebook as an entry point: python run-notebook.py NOTEBOOK
 
 What the cells print is printed as it comes. The notebook with its outputs is written to OUTPUT_DIR, also after a cell
-that fails; where several processes of a job run it, the names of all but the first carry the rank.
+that fails; where several processes of a job run it, the names of all but the first carry the rank. What programs print
+that a cell starts, and libraries of C, is in the node's log alone.
 
 Exit: 0 all cells ran; 1 a cell failed, its traceback is on stderr; 78 the environment lacks the packages for notebooks.
 sys.exit(N) in a cell ends the notebook with N, and so does what ends the kernel itself, such as a signal.
@@ -13,19 +14,14 @@ import os
 import re
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
 # sun_path of Linux has 108 bytes, that of macOS 104; a number is added to the name.
 _LONGEST_SOCKET = 98
-# Of what a kernel that dies has said last, such as the stack of a segmentation fault.
-_LAST_BYTES = 8 << 10
-# What the kernel runs before the first cell.
-_BEFORE_CELLS = f"--IPKernelApp.exec_lines=__import__('runpy').run_path({__file__!r})['wait_after_cells']()"
-# A program that a cell has left running may print for ever.
-_LONGEST_READ_S = 2.0
+# What is not printed by Python goes where this process prints, at once: the kernel would send it as output of a cell,
+# and lose what comes after the cell's end, and all of it where the kernel dies.
+_KERNEL = ["--IPKernelApp.capture_fd_output=False"]
 _COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 
@@ -47,24 +43,13 @@ def run(path: Path) -> int:
         sys.stderr.write(f"{why}; build the image with EXTRA_ENV=common/env-notebook.yaml\n")
         return 78
 
-    aside = Aside()
-
     class Printing(ExecutePreprocessor):  # type: ignore[misc, valid-type] - untyped
-        """Prints what cells print, as it comes."""
-
-        def start_new_kernel(self, **words: Any) -> None:
-            """Start the kernel; what it does not send as a cell's output goes aside."""
-            super().start_new_kernel(stdout=aside.written, stderr=aside.written, **words)
-            aside.hand_over()
-
         def output(self, outs: Any, msg: Any, *words: Any) -> Any:
-            """Print an output of a cell, and have it kept."""
             show(msg["msg_type"], msg["content"])
             return super().output(outs, msg, *words)
 
         def preprocess_cell(self, *words: Any) -> Any:
             """Run a cell; note how the kernel has ended in it, before it is taken apart."""
-            aside.clear()
             try:
                 return super().preprocess_cell(*words)
             except DeadKernelError:
@@ -74,18 +59,14 @@ def run(path: Path) -> int:
     notebook = nbformat.read(path, as_version=4)
     # Whatever kernel it was written with: this environment's own.
     config = Config({"KernelManager": kernel_manager(private)})
-    runner = Printing(timeout=None, kernel_name="python3", config=config, extra_arguments=[_BEFORE_CELLS])
+    runner = Printing(timeout=None, kernel_name="python3", config=config, extra_arguments=_KERNEL)
     signal.signal(signal.SIGTERM, lambda *_: stop(runner))
     try:
         runner.preprocess(notebook, {"metadata": {"path": str(Path.cwd())}})
     except CellExecutionError as error:
         return exit_code(error.ename, error.evalue)  # its traceback has been printed
     except DeadKernelError:
-        sys.stderr.write(aside.end())
         return kernel_ended(runner.kernel_code, runner.code_cells_executed, private)
-    except RuntimeError:  # it has not come up
-        sys.stderr.write(aside.end())
-        raise
     finally:
         nbformat.write(whole(notebook), copy_of(path))
     return 0
@@ -109,74 +90,6 @@ def kernel_manager(private: Path) -> dict[str, str]:
     """Return how the kernel is reached: through files in *private*, where the system takes so long names of sockets."""
     path = str(private / f"kernel-{os.getpid()}")  # ranks of one node share the folder
     return {"transport": "ipc", "ip": path} if len(os.fsencode(path)) <= _LONGEST_SOCKET else {}
-
-
-def wait_after_cells() -> None:
-    """In the kernel: have no cell end before all that its programs have printed is on its way.
-
-    The kernel says that a cell has ended as soon as its Python has. What a program of it has printed may still be in
-    the pipe then, and an output that comes after the end is nobody's.
-    """
-    import fcntl  # noqa: PLC0415 - the kernel's own
-    import struct  # noqa: PLC0415
-    import termios  # noqa: PLC0415
-
-    from IPython import get_ipython  # noqa: PLC0415
-
-    def is_read(stream: Any) -> bool:
-        """Return whether the thread that reads the pipe has passed all on, and waits for more."""
-        thread = stream.watch_fd_thread.native_id
-        written_to = stream._original_stdstream_fd  # noqa: SLF001 - ipykernel tells it nobody
-        if struct.unpack("i", fcntl.ioctl(written_to, termios.FIONREAD, bytes(4)))[0]:
-            return False
-        # The number of the system call it is in, and the first argument; "running" where it is in none.
-        call = Path(f"/proc/self/task/{thread}/syscall").read_text().split()
-        return len(call) > 1 and int(call[1], 16) == stream._fid  # noqa: SLF001
-
-    def wait(*_: Any) -> None:
-        for stream in (sys.stdout, sys.stderr):
-            if not hasattr(stream, "watch_fd_thread"):
-                continue  # the user's own
-            end = time.monotonic() + _LONGEST_READ_S
-            try:
-                while not is_read(stream) and time.monotonic() < end:
-                    time.sleep(0.001)
-            except OSError:  # a system that does not tell
-                time.sleep(0.05)
-            stream.flush()
-
-    get_ipython().events.register("post_run_cell", wait)
-
-
-class Aside:
-    """A pipe for what the kernel does not send as the output of a cell: its last words, where it dies.
-
-    All that a cell's programs and libraries print is in there, too, a second time.
-    """
-
-    def __init__(self) -> None:
-        self._read, self.written = os.pipe()
-        self._kept = b""
-        self._reader = threading.Thread(target=self._copy, daemon=True)
-        self._reader.start()
-
-    def hand_over(self) -> None:
-        """Close this process' end, when the kernel has it."""
-        os.close(self.written)
-
-    def clear(self) -> None:
-        """Forget what is there."""
-        self._kept = b""
-
-    def end(self) -> str:
-        """Return the end of it, when the kernel has died; what it has started may hold the pipe."""
-        self._reader.join(1.0)
-        text = self._kept.decode(errors="replace")
-        return f"{text}\n" if text and not text.endswith("\n") else text
-
-    def _copy(self) -> None:
-        while data := os.read(self._read, 1 << 16):
-            self._kept = (self._kept + data)[-_LAST_BYTES:]
 
 
 def show(kind: str, content: dict[str, Any]) -> None:

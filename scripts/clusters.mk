@@ -6,7 +6,7 @@ clusters_default_goal := $(.DEFAULT_GOAL)
 
 # Those that images can be built of: your own folders may have a Dockerfile, too.
 clusters_frameworks := $(filter $(patsubst %/start-master.sh,%,$(wildcard */start-master.sh)),$(patsubst %/Dockerfile,%,$(wildcard */Dockerfile)))
-clusters_all := help build push pull-check pin-base size lock $(clusters_frameworks:%=build-%) $(clusters_frameworks:%=push-%)
+clusters_all := help build push pin-base lock $(clusters_frameworks:%=build-%) $(clusters_frameworks:%=push-%)
 # The targets of the Makefiles that have been read so far, this one apart; those with a variable in their names are not seen.
 clusters_theirs := $(shell awk -F : '/^[A-Za-z0-9_.%\/ -]+:/ && !/^[^:]*:+=/ {print $$1}' /dev/null $(filter-out %clusters.mk,$(MAKEFILE_LIST)))
 clusters_ours := $(filter-out $(clusters_theirs),$(clusters_all))
@@ -28,14 +28,8 @@ clusters-build: ## build the images of all frameworks; build-dask one
 clusters-push: clusters-build ## push them to REGISTRY, and record their digests; push-dask one
 	@./scripts/images.sh push $(clusters_frameworks)
 
-clusters-pull-check: ## pull back what was pushed: is it what was built, and does it start?
-	@./scripts/images.sh pull-check
-
 clusters-pin-base: ## print the base image by the digest that its registry has now, as a line for config.env
 	@./scripts/images.sh pin-base
-
-clusters-size: ## print the layers of the images
-	@./scripts/images.sh size
 
 clusters-lock: ## lock every framework's env.yaml again, with uv; UV=/path/to/uv
 	@bash -Eeuo pipefail -c '. common/lib.sh; exec_cluster lock "$$@"' lock "$(UV)" $(clusters_frameworks)

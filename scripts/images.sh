@@ -1,20 +1,18 @@
 #!/usr/bin/env bash
-# Usage: images.sh <build|push|pull-check|pin-base|size> [framework...] [--to-push]
+# Usage: images.sh <build|push|pin-base> [framework...] [--to-push]
 #
-# Make the frameworks' images. `make build push pull-check pin-base size` runs this script. Without a framework, build and push
-# take all frameworks that have a Dockerfile; pull-check takes those that were pushed, and size those that were built.
+# Make the frameworks' images. `make build push pin-base` runs this script. Without a framework, build and push take all
+# frameworks that have a Dockerfile.
 #
 #   build        build the images, at the same time; with --to-push first check what a push will need
 #   push         push the images that were built last, and record their digests: launches on OCI run exactly these
-#   pull-check   pull the images by digest, check that they are those that were built, and start each
 #   pin-base     print the base image by its digest, as a line for config.env: asks its registry
-#   size         print the layers of the images that were built last
 #   -h, --help   this text
 #
 # Examples:
 #   images.sh build dask pytorch
 #   images.sh push dask                 REGISTRY says where to
-#   images.sh size
+#   images.sh pin-base
 #
 # Settings, from the environment or config.env: REGISTRY TAG CODE_DIR EXTRA_ENV TORCH ENV_FILE SYSTEM_PACKAGES BASE_IMAGE
 # RUN_AS PLATFORM DOCKER BUILD_FLAGS. config.env.example explains each.

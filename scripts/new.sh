@@ -19,8 +19,7 @@
 #   --code DIR      the folder of your code in the project, such as src: written into its config.env
 #   --entry FILE    the script in it that a launch runs, such as train.py: written there, too
 #   --backend NAME  where nodes run, written there too: local (default), docker, oci or kubernetes
-#   --from SOURCE   oci-cluster: a checkout, a wheel that a checkout has made, or an URL of git with #REF.
-#                   Default: what this script belongs to
+#   --from SOURCE   oci-cluster: a checkout, or a wheel that a checkout has made. Default: what this script belongs to
 #   --dry-run       show what would be put there, and change nothing
 #   --version       the release or the commit that this is
 #   -h, --help      this text

@@ -1,21 +1,18 @@
 #!/usr/bin/env bash
-# Usage: update.sh SOURCE [REF] [--dry-run]
+# Usage: update.sh SOURCE [--dry-run]
 #
 # Bring this project to a newer version of what new.sh put here, and keep your changes. A file that you have
 # edited is merged, line by line, with git. If you and the newer version have changed the same lines, both are in the
 # file between marks: <<<<<<< and >>>>>>>. If lines cannot be merged, yours stays, and the newer file is beside it:
 # NAME.new. What came is known from vendor/oci_cluster-*.whl, which is replaced last.
 #
-#   SOURCE          a folder with a checkout of oci-cluster, or a wheel that was made there, which need no
-#                   network; or an URL of git
-#   REF             a branch, a tag or a commit of it; URL#REF means the same. Without, a folder is taken as it is
+#   SOURCE          a folder with a checkout of oci-cluster, as it is, or a wheel that was made there
 #   --dry-run       show what would change, with the lines of your files that would, and change nothing
 #   --version       version and build that this project is at
 #   -h, --help      this text
 #
 # Examples:
 #   update.sh ~/oci-cluster
-#   update.sh https://example.com/oci-cluster.git v1.2
 #   update.sh ~/Downloads/oci_cluster-1.2.0-0_8f3c5a7be210-py3-none-any.whl --dry-run
 #
 # What the newer version has removed goes, unless you have edited it. What you have removed stays removed. An interrupted

@@ -80,12 +80,10 @@ class Peer:
         return os.environ["NODE_NAME"], os.environ["NODE_ADDRESS"], open_ports(wanted)
 
     def reach(self, address: str, ports: dict[str, int]) -> dict[str, str]:
-        """Return what :func:`reach` does there."""
         return reach(address, ports)
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
@@ -164,13 +162,11 @@ class _Line:
         return json.loads(self._file.readline())
 
     def obey(self) -> None:
-        """Do what main asks for, until it hangs up."""
         for asked in self._file:
             method, *arguments = json.loads(asked)
             self._say(json.dumps(getattr(Peer(), method)(*arguments)))
 
     def close(self) -> None:
-        """Let the other end go."""
         self._file.close()
         self._connection.close()
 

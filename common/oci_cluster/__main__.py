@@ -167,9 +167,7 @@ def _of_projects(verb: str, words: Words) -> int:
     from oci_cluster.launcher.args import command_line
     from oci_cluster.project import create, update
 
-    raise_at(signal.SIGTERM, signal.SIGHUP)  # to end git, too
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # git would ignore a Ctrl-C, with all that it has started
-        signal.signal(signal.SIGINT, lambda *_: None)
+    raise_at(signal.SIGTERM, signal.SIGHUP)
     line, run = command_line.read(verb, words), {"new": create.run, "update": update.run}[verb]
     return run(line.words, line.given, PROJECT_ROOT, cwd=Path.cwd(), show=print, say=say_to_stderr(program()))
 

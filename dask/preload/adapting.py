@@ -41,17 +41,7 @@ class Adapting(AdaptiveCore):  # type: ignore[misc] # Dask has no types here
         may_begin: Callable[[], bool],
         forget: Callable[[Iterable[str]], None],
     ) -> None:
-        """Ask for nothing yet.
-
-        Args:
-            scheduler: Has the workers.
-            bounds: The least and the greatest number of nodes.
-            processes: Worker processes on each node.
-            followed: The nodes that can be ended: ``any``, the ``last``, or none, where nobody follows the cluster.
-            directory: Gets the file.
-            may_begin: Whether there is anything to adapt to.
-            forget: Is told the nannies of nodes that have left.
-        """
+        # *followed* says which nodes can be ended: any, the last, or none, where nobody follows the cluster.
         super().__init__(bounds[0], bounds[1], dask.config.get("distributed.adaptive.wait-count"))
         self._scheduler, self._processes, self._followed = scheduler, processes, followed
         self._file, self._may_begin, self._forget = directory / "scale-request", may_begin, forget

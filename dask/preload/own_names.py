@@ -27,7 +27,6 @@ class Refused(RequestHandler):
     """Answers with 403 and the way out, and with nothing of the cluster."""
 
     def prepare(self) -> None:
-        """Answer, whatever the method is."""
         self.set_status(403)
         self.set_header("Content-Type", "text/plain; charset=utf-8")
         self.finish(

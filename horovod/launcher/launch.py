@@ -46,7 +46,6 @@ class Launcher:
         self._unwanted = Unwanted()
 
     async def run(self) -> int:
-        """Run the job; return its exit code."""
         told = told_to_end()
         follow, job, stop = map(asyncio.ensure_future, (self._keep_links(), self._run_job(), told.wait()))
         try:
@@ -61,7 +60,6 @@ class Launcher:
         return 0
 
     async def _keep_links(self) -> None:
-        """Follow NODES_DIR for ever."""
         key = asyncssh.read_private_key(str(Path(os.environ["NODE_DIR"], KEY_FILE)))
         while True:
             there = {node.host: node for node in read_nodes(self._nodes_dir) if node.name != "MAIN"}
@@ -112,7 +110,6 @@ class Launcher:
             await asyncio.sleep(_POLL_S)
 
     async def _run_rank(self, slot: SlotInfo, unwanted: asyncio.Event) -> Ending:
-        """Run one rank, on its slot's host, until its end or *unwanted*."""
         node = name_of(slot.hostname)
         if self._unwanted.is_ending:
             return Ending(slot.rank, node, time.monotonic(), STOPPED, was_told=True)

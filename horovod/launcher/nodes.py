@@ -24,6 +24,7 @@ from ranks import log_once
 from oci_cluster.contract.parsers import parse_bounds, parse_count
 from oci_cluster.contract.settings.settings_files import SettingsReader, framework_defaults
 from oci_cluster.errors import SettingsError
+from oci_cluster.system.files import write_whole
 from oci_cluster.system.gpus import gpus_here
 
 # --- Settings, which settings.env explains ----------------------------------------------------------------------------
@@ -126,9 +127,7 @@ def gpu_count() -> int:
 def make_key(path: Path) -> str:
     """Write a new private key to *path*, for this user; return its public half."""
     key = Ed25519PrivateKey.generate()
-    path.unlink(missing_ok=True)
-    path.touch(mode=0o600, exist_ok=False)
-    path.write_bytes(key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    write_whole(path, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     return key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
 
 

@@ -142,10 +142,7 @@ def build(work: Path, log: Path, compiler: str, install: list[str], *, with_tens
     source_dir = work / f"horovod-{HOROVOD}"
     for name, text, instead in PATCHES:
         path = source_dir / "horovod" / "common" / name
-        source = path.read_text()
-        if text not in source:
-            raise InstallError(70, f"Horovod {HOROVOD}'s {name} is not the one that is known here; it cannot be fixed")
-        path.write_text(source.replace(text, instead))
+        path.write_text(path.read_text().replace(text, instead))
     # Unless it is quiet, setup.py hands Ninja a word that only make knows.
     quiet = "--config-settings=--global-option=--quiet"
     run([*pip, "wheel", "--verbose", *options, quiet, "--wheel-dir", str(work), str(source_dir)], log, environ)
@@ -209,16 +206,11 @@ def install_horovod(cache: Path, install: list[str]) -> None:
         check_import("horovod.torch")
         if tensorflow:
             check_import("horovod.tensorflow")
-        # Whole or not at all, as what is there is used without another look; another checkout may have been faster.
-        with tempfile.TemporaryDirectory(prefix="new-", dir=cache) as unfinished:
-            whole = Path(unfinished) / "wheel"
-            whole.mkdir()
-            shutil.copy(wheel, whole)
-            try:
-                whole.rename(kept)
-            except OSError:
-                if not kept.exists():
-                    raise
+        # Under its own name when it is whole: what is there is used without another look.
+        kept.mkdir(exist_ok=True)
+        unfinished = kept / f"unfinished-{os.getpid()}"
+        shutil.copy(wheel, unfinished)
+        unfinished.replace(kept / wheel.name)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""A rank ends when torch's threads are at rest; see common/entry/sitecustomize.py.
+"""A rank ends a moment after its script, when torch's threads are at rest; see common/entry/sitecustomize.py.
 
 A thread of gloo runs a collective, says that it is done, and gives back only then what it has kept for it: tensors, and
 the state of the thread that asked. Giving back what is Python's takes Python's lock. By that time the script may have
@@ -23,13 +23,8 @@ _node_dir, _rank_pid = os.environ.get("NODE_DIR"), os.environ.get("RANK_PID")
 MODULE = "torch.distributed.distributed_c10d"
 _is_first, _ranks = os.environ.get("RANK") == "0", os.environ.get("WORLD_SIZE", "1")
 _joined, _gave_up = [], []
-# An exit may cost so much. A thread that was late by more has not been seen.
-LONGEST_S = 0.1
-# As torch calls each of them, and since when: pytorch#169979.
-THREAD, NAMED_SINCE = "pt_gloo_runloop", (2, 11)
-TASKS = "/proc/self/task"
-# Of futex(2): a wait of a condition variable. A thread that waits for a mutex has another number.
-_WAIT_BITSET, _COMMAND = 9, 0x7F
+# For what these threads still give back. One that took longer has not been seen.
+REST_S = 0.1
 
 
 def change(module) -> None:
@@ -58,13 +53,8 @@ def noted(leave):
 
 def end() -> None:
     """Let torch's threads finish; note for the launcher that the script ended by itself."""
-    torch = sys.modules.get("torch")
-    if torch is None:
-        pass
-    elif names_threads(torch):
-        wait_for_rest()
-    else:
-        time.sleep(LONGEST_S)
+    if "torch" in sys.modules:
+        time.sleep(REST_S)
     if _node_dir and _rank_pid == str(os.getpid()) and not hasattr(sys, "last_type"):
         try:
             with open(f"{_node_dir}/script-ended-{_rank_pid}", "w", encoding="utf-8"):  # noqa: PTH123 - pathlib is slow to import
@@ -77,46 +67,6 @@ def end() -> None:
             script = os.path.basename(sys.argv[0])  # noqa: PTH119 - as above
             sys.stderr.write(f"no rank has joined a process group: {script} has run {_ranks} times, each for itself\n")
             sys.stderr.flush()
-
-
-def names_threads(torch: object) -> bool:
-    """Return whether this *torch* is known to give threads their names."""
-    try:
-        return tuple(map(int, getattr(torch, "__version__", "").split(".")[:2])) >= NAMED_SINCE
-    except ValueError:
-        return False
-
-
-def wait_for_rest() -> None:
-    """Return when all threads of gloo wait for work, after LONGEST_S at the latest."""
-    deadline = time.monotonic() + LONGEST_S
-    looks = 0
-    # Twice: while one is looked at, another may hand something over to it.
-    while looks < 2 and time.monotonic() < deadline:
-        try:
-            rested = [is_at_rest(thread) for thread in os.listdir(TASKS) if said(thread, "comm").rstrip() == THREAD]  # noqa: PTH208
-        except OSError:  # not Linux
-            rested = [False]
-        if not rested:
-            return
-        looks = looks + 1 if all(rested) else 0
-        time.sleep(0.001)  # here others take Python's lock
-
-
-def is_at_rest(thread: str) -> bool:
-    """Return whether *thread* waits without limit; for Python's lock it waits 5 ms."""
-    # The number of the system call and its arguments; "running" where it is in none.
-    call = said(thread, "syscall").split()
-    return len(call) > 4 and int(call[2], 16) & _COMMAND == _WAIT_BITSET and int(call[4], 16) == 0
-
-
-def said(thread: str, name: str) -> str:
-    """Return the kernel's text on *thread* under *name*, if any."""
-    try:
-        with open(f"{TASKS}/{thread}/{name}", encoding="utf-8") as file:  # noqa: PTH123 - as above
-            return file.read()
-    except OSError:
-        return ""
 
 
 if _is_first:

@@ -102,7 +102,6 @@ def options_for(launcher: str, ranks: int) -> list[str]:
 
 
 def run_torchrun(launcher: str, command: Sequence[str], listener: socket.socket | None) -> int:
-    """Run torchrun, or accelerate, which calls torchrun."""
     sys.path.insert(0, str(Path(__file__).parent))  # where PYTHONSAFEPATH has left it out
     import rendezvous  # noqa: PLC0415 - the module beside this one, and what torch is needed for
     import torch.distributed.run as torchrun  # noqa: PLC0415
@@ -189,7 +188,6 @@ class RankFailure:
 
 
 def run_deepspeed(command: Sequence[str]) -> int:
-    """Run DeepSpeed's launcher of a single node."""
     from deepspeed.launcher import launch  # noqa: PLC0415
 
     sys.argv = [launch.__file__, *command]

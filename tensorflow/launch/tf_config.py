@@ -16,9 +16,6 @@ from collections.abc import Mapping, Sequence
 
 BAD_SETTINGS = 78
 JOBS = {"MAIN": "chief", "WORKER": "worker", "PS": "ps"}
-# Without parameter servers all tasks train alike, and are workers, as in TensorFlow's tutorials: scripts count the
-# replicas as len(cluster["worker"]). Worker 0, which is main, does what a chief does.
-JOBS_WITHOUT_PS = {"MAIN": "worker", "WORKER": "worker"}
 
 
 def main() -> int:
@@ -49,6 +46,8 @@ def addresses_of(environ: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the addresses of all tasks by job; main's is the first."""
     main, workers = [environ["MAIN_ADDRESS"]], split(environ["WORKER_ADDRESSES"])
     servers = split(environ.get("PS_ADDRESSES", ""))
+    # Without parameter servers all tasks train alike, and are workers, as in TensorFlow's tutorials: scripts count the
+    # replicas as len(cluster["worker"]). Worker 0, which is main, does what a chief does.
     return {"chief": main, "worker": workers, "ps": servers} if servers else {"worker": main + workers}
 
 
@@ -63,8 +62,6 @@ def ports_of(addresses: Mapping[str, Sequence[str]], first: str) -> dict[str, li
     loopback addresses do: a port is as far from main's as the address is, so that it stays the node's own when the gang
     starts again with others. Tasks that share an address have one port after the other.
     """
-    if not re.fullmatch("[1-9][0-9]{0,9}", first):
-        raise ValueError(f"TASK_PORT: expected a port, got '{first}'")
     main = loopback_number(next(iter(addresses.values()))[0])
     at_address: Counter[str] = Counter()
     ports: dict[str, list[int]] = {}
@@ -91,17 +88,9 @@ def loopback_number(address: str) -> int | None:
 
 def task_of(environ: Mapping[str, str], addresses: Mapping[str, Sequence[str]]) -> tuple[str, int]:
     """Return this node's job and index; ValueError where that is another node's."""
-    mode, text = environ["MODE"], environ["ROLE_INDEX"]
-    jobs = JOBS if "ps" in addresses else JOBS_WITHOUT_PS
-    if mode not in JOBS:
-        raise ValueError(f"MODE: expected MAIN, WORKER or PS, got '{mode}'")
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise ValueError(f"ROLE_INDEX: expected a whole number, got '{text}'")
-    if mode not in jobs:
-        raise ValueError("PS_ADDRESSES: this node is a parameter server, and there are none")
-    job, index = jobs[mode], int(text)
-    if mode == "WORKER" and jobs["MAIN"] == "worker":
-        index += 1  # behind main
+    job, index = JOBS[environ["MODE"]], int(environ["ROLE_INDEX"])
+    if "ps" not in addresses:
+        job, index = "worker", index + (job == "worker")  # behind main
     address = addresses[job][index] if index < len(addresses[job]) else ""
     if address != environ["NODE_ADDRESS"]:
         # The others would wait for it for ever.

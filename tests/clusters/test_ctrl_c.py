@@ -193,7 +193,7 @@ SCRIPTS = {
     "check": ["plain", "1"],
     "connect": ["mine"],
     "from-ads": ["train.yaml"],
-    "images": ["size"],
+    "images": ["pin-base"],
     "launch": ["plain", "1"],
     "list": [],
     "logs": [],

@@ -47,8 +47,8 @@ use_copies() {
   assert_output $'build dask pytorch --to-push\npush dask pytorch'
   run -0 --separate-stderr make --no-print-directory -C "${project}" push-dask
   assert_output $'build dask --to-push\npush dask'
-  run -0 --separate-stderr make --no-print-directory -C "${project}" build-pytorch pull-check size
-  assert_output $'build pytorch\npull-check\nsize'
+  run -0 --separate-stderr make --no-print-directory -C "${project}" build-pytorch pin-base
+  assert_output $'build pytorch\npin-base'
 }
 
 @test "images: make build push without REGISTRY stops before the engine is asked for anything" {
@@ -79,13 +79,13 @@ use_copies() {
 
 @test "images: --help is the header, and no word is wrong usage" {
   run -0 --separate-stderr "${ROOT}/scripts/images.sh" --help
-  assert_line --index 0 "Usage: images.sh <build|push|pull-check|pin-base|size> [framework...] [--to-push]"
+  assert_line --index 0 "Usage: images.sh <build|push|pin-base> [framework...] [--to-push]"
   run -2 --separate-stderr "${ROOT}/scripts/images.sh"
   assert_equal "${stderr}" \
-    "images.sh: error: expected build, push, pull-check, pin-base or size, got 'nothing' (images.sh --help says more)"
+    "images.sh: error: expected build, push or pin-base, got 'nothing' (images.sh --help says more)"
   run -2 --separate-stderr "${ROOT}/scripts/images.sh" bild
   assert_equal "${stderr}" \
-    "images.sh: error: expected build, push, pull-check, pin-base or size, got 'bild' (images.sh --help says more)"
+    "images.sh: error: expected build, push or pin-base, got 'bild' (images.sh --help says more)"
 }
 
 @test "images: a build that fails says what the engine said, and where all of it is" {

@@ -46,22 +46,6 @@ use_lent_pip() {
   PATH="$(path_without git)" run -0 "${mine}/scripts/update.sh" newer
 }
 
-@test "new: a signal ends git, too, and leaves nothing of it" {
-  mkdir bin tmp
-  printf '%s\n' '#!/bin/sh' 'case "$*" in *" fetch "*) echo $$ >"'"${STUB_DIR}"'/git"; ! [ -e "'"${STUB_DIR}"'/helper" ] || sleep 300; exec sleep 300 ;; esac' >bin/git
-  chmod +x bin/git
-  for how in "-TERM " "-INT -"; do # to the script alone; to all, as a terminal does
-    PATH="${PWD}/bin:${PATH}" TMPDIR="${PWD}/tmp" begin "${PROJECT}/scripts/new.sh" dask "${mine}" --from https://h.invalid/x#v1
-    eventually test -s "${STUB_DIR}/git"
-    kill "${how%% *}" -- "${how##* }${JOB}"
-    finish
-    assert_equal "${status}" 143
-    assert_equal "${stderr}" "new.sh: stopped"
-    assert_equal "$(ls -A tmp)" ""
-    mv "${STUB_DIR}/git" "${STUB_DIR}/helper" # the next one has a program of its own, as the real one has
-  done
-}
-
 @test "update: a conflict ends with 1, and names the file" {
   make_mine
   cp -R "${PROJECT}" newer
@@ -192,8 +176,8 @@ make_there() { # target...
   assert_output --regexp $'(^|\n)  build +build the images of all frameworks'
   make_there build push
   assert_output $'images build dask --to-push\nimages push dask'
-  make_there build-dask size
-  assert_output $'images build dask\nimages size'
+  make_there build-dask pin-base
+  assert_output $'images build dask\nimages pin-base'
 }
 
 @test "make: targets of the user's own stay, and ours have another name" {
@@ -207,8 +191,8 @@ make_there() { # target...
   assert_output "mine build"
   make_there --silent push-dask
   assert_output "mine"
-  make_there clusters-build pull-check
-  assert_output $'images build dask\nimages pull-check'
+  make_there clusters-build pin-base
+  assert_output $'images build dask\nimages pin-base'
   make_there push
   assert_output $'images build dask --to-push\nimages push dask'
   make_there clusters-push-dask
@@ -225,8 +209,8 @@ make_there() { # target...
   make_there --silent
   assert_output "all"
   rm -r "${mine}/dask"
-  make_there size
-  assert_output "images size"
+  make_there pin-base
+  assert_output "images pin-base"
 }
 
 @test "make: our file may stand alone, and reads no terminal" {

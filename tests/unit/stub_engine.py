@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from oci_cluster.images import build, records, registry
 from oci_cluster.images.choices import read_choices
 from oci_cluster.images.client import Client
-from oci_cluster.images.contents import size_table
 
 # Notes its calls, and keeps of an image what STUB says: its id is that of the file `id`.
 STUB = """#!/bin/sh
@@ -34,15 +33,8 @@ case "$1 $2" in
     case "$*" in
       *RepoDigests*) cat "$STUB/digests" ;;
       *Architecture*) cat "$STUB/platform" ;;
-      *) cat "$STUB/pulled" ;;
     esac ;;
   pull*) [ ! -e "$STUB/fails" ] || { echo 'manifest unknown' >&2; exit 1; } ;;
-  run*) [ ! -e "$STUB/does-not-start" ] || { echo 'exec format error' >&2; exit 125; } ;;
-  history*)
-    case "$*" in
-      *"--format json"*) cat "$STUB/history" ;;
-      *) printf '2000000\\t/bin/sh -c apt # buildkit\\n0\\tENV\\n1500\\tCOPY a /code\\n' ;;
-    esac ;;
   *) echo "stub: unknown call: $*" >&2; exit 64 ;;
 esac
 """
@@ -64,7 +56,7 @@ class Checkout:
         self.engine = self.stub / engine
         self.engine.write_text(STUB)
         self.engine.chmod(0o755)
-        self.set(info=json.dumps({"DockerRootDir": str(place)}), id="sha256:1", build="", push="", pulled="sha256:1\n")
+        self.set(info=json.dumps({"DockerRootDir": str(place)}), id="sha256:1", build="", push="")
         self.set(platform="linux/amd64\n")
         self.set(digests=json.dumps([f"elsewhere/dask@sha256:{1:064}", f"r.example/team/dask@{DIGEST}"]))
         self.environ = {"STUB": str(self.stub), "PATH": "/usr/bin:/bin", "DOCKER": str(self.engine), "HOME": str(place)}
@@ -83,8 +75,6 @@ class Checkout:
             check=partial(build.check, client, choices),
             build=partial(build.build, client, choices),
             push=partial(registry.push, client, choices),
-            pull_check=partial(registry.pull_check, client),
-            sizes=partial(size_table, client),
         )
 
     def run(self, action: str, *frameworks: str, to_push: bool = False) -> int:

@@ -103,8 +103,6 @@ def _check_entry(plan: Plan, folder: Path, files: CodeFiles) -> None:
 
 
 def _summary(folder: Path, files: CodeFiles, archive: Path) -> Iterator[str]:
-    from oci_cluster.system.code_files import size_of  # noqa: PLC0415 - where code is sent
-
     size = sum(path.lstat().st_size for path in files.paths if not path.is_symlink())
     count = f"{len(files.paths)} file{'s' if len(files.paths) != 1 else ''}"
     ignored = sum("is never sent" not in why for why in files.left_out.values())
@@ -118,8 +116,7 @@ def _summary(folder: Path, files: CodeFiles, archive: Path) -> Iterator[str]:
         stays.append(f"{others} hidden or made by tools")
     line = f"code in {folder}: {count} with {size} bytes, {archive.stat().st_size} bytes compressed"
     if stays:
-        stayed, is_all = size_of(folder / name for name in files.left_out)
-        line += f"; left out, {'' if is_all else 'at least '}{stayed} bytes: {'; '.join(stays)}"
+        line += f"; left out: {'; '.join(stays)}"
     yield printable(line, 2000)
 
 

@@ -1,4 +1,4 @@
-"""Builds images with the engine's program, and runs ``make push size ...``.
+"""Builds images with the engine's program, and runs ``make build push pin-base``.
 
 Only the standard library is imported here: an unchanged ``make build push`` takes less than a second.
 """
@@ -25,10 +25,9 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.envs.installer import pip_settings
 from oci_cluster.system.envs.package_lists import entries_of, lock_beside
 from oci_cluster.system.files import locked, not_writable, write_whole
-from oci_cluster.system.screen import screen_of
 from oci_cluster.system.text import now
 
-ACTIONS = ("build", "push", "pull-check", "pin-base", "size")
+ACTIONS = ("build", "push", "pin-base")
 
 _PROXIES = [name for lower in ("http_proxy", "https_proxy", "no_proxy") for name in (lower, lower.upper())]
 # The variables by which pip, requests and curl are told of certificates.
@@ -46,33 +45,26 @@ _IGNORE_HEADER = "# For one build, and removed after it. Yours is .dockerignore.
 def run(
     action: str, frameworks: Sequence[str], *, to_push: bool, environ: Mapping[str, str], root: Path, say: Say
 ) -> int:
-    """Build, push, pull back or measure images; return the exit code.
+    """Build or push images, or name their base by its digest; return the exit code.
 
-    Without *frameworks*, all that have a Dockerfile are built and pushed, else those that there are. A build that is
-    *to_push* checks also what a push will need. The checkout *root* is the context of every build.
+    Without *frameworks*, all that have a Dockerfile are built and pushed. A build that is *to_push* checks also what a
+    push will need. The checkout *root* is the context of every build.
     """
     if action not in ACTIONS:
         msg = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got '{action or 'nothing'}'"
         raise UsageError(f"{msg} (images.sh --help says more)")
     choices = read_choices(environ, root)
     client = Client(choices.engine, root, environ, say)
-    frameworks = list(dict.fromkeys(frameworks))
-    if not frameworks and action in {"pull-check", "size"}:
-        frameworks = recorded(root, pushed=action == "pull-check")
-    frameworks = frameworks or with_dockerfile(root)
+    frameworks = list(dict.fromkeys(frameworks)) or with_dockerfile(root)
     check(client, choices, frameworks, build=action == "build", push=action == "push" or to_push)
     if action in {"build", "push"}:
         try:
             (build if action == "build" else registry.push)(client, choices, frameworks)
         except OSError as error:
             raise not_writable(Path(error.filename or records.records_dir(root)), error) from error
-    elif action == "pull-check":
-        registry.pull_check(client, frameworks)
-    elif action == "pin-base":
+    else:
         base = choices.base_image or default_base(root / frameworks[0] / "Dockerfile")
         sys.stdout.write(f"{registry.pinned_base(client, base)}\n")
-    else:
-        sys.stdout.write(f"{contents.size_table(client, frameworks, screen_of(sys.stdout, environ))}\n")
     return 0
 
 
@@ -82,12 +74,6 @@ def default_base(dockerfile: Path) -> str:
     if found is None:
         raise SettingsError(f"{dockerfile} has no line 'ARG BASE_IMAGE=...'; name the base: BASE_IMAGE=...")
     return found[1]
-
-
-def recorded(root: Path, *, pushed: bool) -> list[str]:
-    """Return the frameworks whose images were built, or *pushed*, from *root*."""
-    found = {name: records.read(name, root) for name in with_dockerfile(root)}
-    return [name for name, record in found.items() if record and (record["digest"] or not pushed)]
 
 
 def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build: bool, push: bool) -> None:
@@ -106,8 +92,6 @@ def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build:
             f"{place}, where {client.program} keeps images, has {free / 1e9:.1f} GB free, "
             f"{_DISK_BYTES / 1e9:.0f} GB are needed; make room: {client.program} system prune"
         )
-    if push:
-        registry.check_login(choices, client.environ)
 
 
 def build(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
@@ -137,14 +121,12 @@ def _build(client: Client, choices: Choices, framework: str, arguments: Mapping[
         found = records.read(framework, client.root) or {}
         image_id = id_file.read_text().strip()
         if (found.get("id"), found.get("image")) == (image_id, name) and packages.exists() and bill.exists():
-            if not records.platform_of(found):  # a record of an earlier version
-                records.write(framework, client.root, {**found, "platform": contents.platform(client, image_id)})
             client.say(f"{framework}: {name} is unchanged")
             return
         listed = contents.packages(client, image_id, Path(scratch))
         base = _FROM_DIGEST.search((directory / f"{framework}.log").read_text(errors="replace"))
         record = {"image": name, "id": image_id, "digest": "", "built": now(), "base": base[1] if base else ""}
-        record["platform"] = contents.platform(client, image_id)
+        record["platform"] = client.ask("image", "inspect", "--format", "{{.Os}}/{{.Architecture}}", image_id)
         write_whole(packages, listed, mode=records.MODE)
         write_whole(bill, contents.sbom(framework, record, listed), mode=records.MODE)
         records.write(framework, client.root, record)

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from oci_cluster.errors import Problem, SettingsError
+from oci_cluster.errors import Problem
 from oci_cluster.system.files import write_whole
 
 # As any file of a checkout: the process's mask holds.
@@ -39,13 +39,6 @@ def read(framework: str, root: Path) -> dict[str, str] | None:
         return None
     names = ("image", "id", "digest", "built")
     return record if isinstance(record, dict) and all(isinstance(record.get(name), str) for name in names) else None
-
-
-def of_built(framework: str, root: Path) -> dict[str, str]:
-    """Return the record of *framework*'s image."""
-    if record := read(framework, root):
-        return record
-    raise SettingsError(no_image(framework, "built"))
 
 
 def no_image(framework: str, done: str) -> Problem:

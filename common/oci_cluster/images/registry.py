@@ -1,61 +1,20 @@
-"""Logs in to, pushes to, and pulls from registries."""
+"""Pushes images, and asks registries for digests."""
 
 from __future__ import annotations
 
 import json
-import os
 import re
 import tempfile
-import urllib.error
-import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from oci_cluster.errors import BackendError, NotPermittedError, SettingsError
+from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.images import records
 from oci_cluster.images.choices import Choices
 from oci_cluster.images.client import Client
 from oci_cluster.system.text import now
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-
-
-def check_login(choices: Choices, environ: Mapping[str, str]) -> None:
-    """Check that there is a login for a registry which needs one."""
-    host = choices.registry.partition("/")[0]
-    name = host.partition(":")[0]
-    if name == "localhost" or name.startswith("127.") or has_credentials(host, environ):
-        return
-    try:
-        urllib.request.urlopen(f"https://{host}/v2/", timeout=10).close()
-    except urllib.error.HTTPError as error:
-        if error.code in {401, 403}:
-            raise NotPermittedError(
-                f"not logged in to {host}: {choices.engine} login {host} "
-                "(OCI: the password is an auth token, docs/images.md)"
-            ) from error
-    except OSError:
-        return  # the engine may reach it where this machine does not: the push itself will tell
-
-
-def has_credentials(host: str, environ: Mapping[str, str]) -> bool:
-    """Return whether docker's or podman's own files say how to log in to *host*."""
-    home = Path(environ.get("HOME", "/"))
-    files = [Path(environ.get("DOCKER_CONFIG") or home / ".docker", "config.json")]
-    if runtime := environ.get("XDG_RUNTIME_DIR"):
-        files.append(Path(runtime, "containers", "auth.json"))
-    files += [home / ".config" / "containers" / "auth.json", Path(environ.get("REGISTRY_AUTH_FILE") or os.devnull)]
-    for path in files:
-        try:
-            config = json.loads(path.read_text())
-        except (OSError, ValueError):
-            continue
-        # A store for all registries is asked by the engine alone.
-        if config.get("credsStore") or host in config.get("credHelpers", {}):
-            return True
-        if any(key == host or key.startswith((f"{host}/", f"https://{host}")) for key in config.get("auths", {})):
-            return True
-    return False
 
 
 def push(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
@@ -78,17 +37,13 @@ def _push(client: Client, framework: str, record: Mapping[str, str]) -> None:
         digest_file = Path(scratch, "digest")
         own = ["--digestfile", str(digest_file)] if client.engine.is_podman else []
         client.run(framework, "push", *own, image)
-        digest = digest_file.read_text().strip() if client.engine.is_podman else _digest(client, image)
+        told = digest_file.read_text() if client.engine.is_podman else _reference(client, image, "pushed")
+        digest = told.strip().rpartition("@")[2]
     if digest == record["digest"]:
         client.say(f"{framework}: {image}@{digest} is in the registry")
         return
     records.write(framework, client.root, {**record, "digest": digest})
     client.say(f"{framework}: pushed {image}@{digest}")
-
-
-def _digest(client: Client, image: str) -> str:
-    """Return the digest of *image*, which was pushed, in its own repository."""
-    return _reference(client, image, "pushed").rpartition("@")[2]
 
 
 def _reference(client: Client, image: str, done: str) -> str:
@@ -111,22 +66,3 @@ def pinned_base(client: Client, base: str) -> str:
         )
     client.ask("pull", "--quiet", base)
     return f"# {base}, as its registry had it at {now()}\nBASE_IMAGE={_reference(client, base, 'pulled')}"
-
-
-def pull_check(client: Client, frameworks: Sequence[str]) -> None:
-    """Pull what was pushed; check that it is what was built, and starts."""
-    client.for_each(frameworks, lambda framework: _pull_check(client, framework))
-
-
-def _pull_check(client: Client, framework: str) -> None:
-    record = records.of_built(framework, client.root)
-    if not record["digest"]:
-        raise SettingsError(f"{record['image']} has not been pushed; make push-{framework}")
-    reference = f"{record['image'].rpartition(':')[0]}@{record['digest']}"
-    client.ask("pull", "--quiet", reference)
-    pulled = client.ask("image", "inspect", "--format", "{{.Id}}", reference)
-    if pulled.removeprefix("sha256:") != record["id"].removeprefix("sha256:"):
-        raise BackendError(f"{reference} is {pulled}, built here was {record['id']}; make push-{framework}")
-    proof = ["python", "-I", "-c", "import ocifs"]
-    client.ask("run", "--rm", "--pull", "never", "--network", "none", reference, *proof)
-    client.say(f"{framework}: {reference} can be pulled, and starts")

@@ -26,7 +26,6 @@ from oci_cluster.project.wheel import (
     version_of,
 )
 from oci_cluster.system.console import Say
-from oci_cluster.system.envs.python_env import own_venv
 from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.text import printable
 
@@ -53,7 +52,7 @@ def run(
     options = {name: values[-1] for name, values in given.items() if values}
     wanted, is_dry = _settings(options), "--dry-run" in given
     source = options.get("--from", str(checkout))
-    files = open_source(source, "", cwd) if "--from" in options else open_folder(checkout)
+    files = open_source(source, cwd) if "--from" in options else open_folder(checkout)
     *names, folder = words
     if unknown := [name for name in names if name not in frameworks_of(files)]:
         there = ", ".join(frameworks_of(files))
@@ -114,11 +113,6 @@ def _settings(options: Mapping[str, str]) -> dict[str, str]:
 
 def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, str], say: Say) -> Changes:
     """Return the changes of the project *root*, checked; say what people should know."""
-    if (root / ".launch-templates").exists():
-        raise SettingsError(
-            f"{root} is of the form that all was copied to; remove common/, scripts/ and .launch-templates*, and run "
-            "this again with all its frameworks: what you have edited in their folders stays"
-        )
     wheel = vendored(root)
     has = frameworks_of(read_wheel(wheel)) if wheel else []
     if wheel and pack(files, has)[0] != wheel.name:
@@ -138,8 +132,6 @@ def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, s
         changes[f"{FOLDER}/{name}"] = (None, File(content))
     for name in changes:
         check_way(root, name)
-    if not wheel:
-        _tell(root, new, say)
     return changes
 
 
@@ -227,7 +219,7 @@ def _add(changes: Changes, root: Path, name: str, lines: Sequence[str]) -> None:
     changes[name] = (read_file(root / name), after)
 
 
-# --- What is shown and told -------------------------------------------------------------------------------------------
+# --- What is shown -------------------------------------------------------------------------------------------
 
 
 def _show(changes: Changes, show: Callable[[str], object], *, in_full: bool) -> None:
@@ -244,11 +236,3 @@ def _show(changes: Changes, show: Callable[[str], object], *, in_full: bool) -> 
             show(f"lines  {printable(name)}, behind its own:")
             for line in filter(None, after.content[len(before.content) :].decode(errors="replace").splitlines()):
                 show(f"         + {printable(line)}")
-
-
-def _tell(root: Path, files: Files, say: Say) -> None:
-    if (venv := own_venv(root)).name != ".venv":
-        say(f"{root / '.venv'} is yours, and stays as it is; launches make {venv.name} beside it")
-    for place in sorted({name.partition("/")[0] for name in files if "/" in name}):
-        if (root / place).is_dir() and any((root / place).iterdir()):
-            say(f"{root / place} is there already: what is in it stays, and the templates' files go beside it")

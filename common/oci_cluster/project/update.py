@@ -65,7 +65,7 @@ def run(
                 f"{root} has no {FOLDER}/oci_cluster-*.whl, so nobody knows what it came from; run new.sh on it first"
             )
         base = read_wheel(wheel)
-        theirs = open_source(words[0], "".join(words[1:]), cwd)
+        theirs = open_source(words[0], cwd)
         frameworks = frameworks_of(base)
         if missing := set(frameworks) - set(frameworks_of(theirs)):
             raise SettingsError(
@@ -127,7 +127,6 @@ def _lock(digest: str, *candidates: File | None) -> File:
 
 
 def _note(plan: _Plan, name: str, base: File | None, ours: File | None, theirs: File | None) -> None:
-    """Add what becomes of the file *name* to the plan."""
     merged = merge(base, ours, theirs)
     reasons = [merged.why] if merged.why else []
     if merged.file != ours:
@@ -162,7 +161,6 @@ def _show_difference(name: str, before: File | None, after: File | None, show: C
 
 
 def _ended(plan: _Plan, old: str, new: str, say: Say, *, is_dry: bool) -> int:
-    """Say how it ended, and return the exit code."""
     if old == new and not plan.lines:
         say(f"version {old}: nothing to change")
         return ExitCode.OK

@@ -9,26 +9,19 @@ import ast
 import base64
 import hashlib
 import io
-import os
 import posixpath
 import re
-import shutil
-import signal
 import stat
-import subprocess
 import sys
-import tempfile
 import zipfile
 import zlib
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path, PurePosixPath
 
-from oci_cluster.errors import BackendError, SettingsError, UsageError
+from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.project.files import EXECUTABLE, PLAIN, File, Files, is_inside, is_rubbish, put, read_file, read_folder
 from oci_cluster.system.console import Say
-from oci_cluster.system.envs.installer import running
 from oci_cluster.system.files import at_home, not_writable
-from oci_cluster.system.redaction import redact
 from oci_cluster.system.text import printable
 
 FOLDER = "vendor"
@@ -79,9 +72,7 @@ def unpacked_to(name: str) -> str:
 def read_checkout(root: Path) -> dict[str, File]:
     """Return the files of the checkout *root* that go into projects."""
     if not (root / _PYPROJECT).is_file():
-        raise SettingsError(
-            f"{root} has no {_PYPROJECT}; name a checkout of the templates, a wheel of one, or a git URL and a ref"
-        )
+        raise SettingsError(f"{root} has no {_PYPROJECT}; name a checkout of the templates, or a wheel of one")
     tops = frameworks_of([path.relative_to(root).as_posix() for path in root.glob("*/start-master.sh")])
     files = read_folder(root, [*_PLACES, *tops])
     pages = {name: file for name, file in read_folder(root, [_PAGES]).items() if name.endswith(".md")}
@@ -246,46 +237,17 @@ def version_of(path: Path) -> str:
     return path.name.removeprefix("oci_cluster-").removesuffix("-py3-none-any.whl")
 
 
-def main(folder: str) -> None:
-    """Write the wheel of this checkout, with every framework, into *folder*; print its path."""
-    files = read_checkout(Path(__file__).resolve().parents[3])
-    name, content = pack(files, frameworks_of(files), with_locks=True)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    (Path(folder) / name).write_bytes(content)
-    sys.stdout.write(f"{Path(folder) / name}\n")
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])
-
-
-_URL = re.compile(r"[a-z][a-z0-9+.-]*://\S+|[\w.-]+@[\w.-]+:\S+", re.IGNORECASE)
-# No helper that an URL names is run: ext::, and whatever else people have installed.
-_PROTOCOLS = "file:git:http:https:ssh"
-_OF_HOOKS = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
-
-
-def open_source(text: str, ref: str, cwd: Path) -> dict[str, File]:
+def open_source(text: str, cwd: Path) -> dict[str, File]:
     """Return the files of the version that *text* names.
 
     Nothing of it is run, and only what a project needs of it is written.
     """
-    path = cwd / at_home(text)
-    if not path.exists() and "#" in text:
-        if ref:
-            raise UsageError(f"the ref is given twice: '{text.rpartition('#')[2]}' and '{ref}'")
-        text, _, ref = text.rpartition("#")
-        path = cwd / at_home(text)
-    if ref.startswith("-") or (ref and path.is_file()):
-        raise UsageError(f"'{ref}' is no branch, tag or commit; a wheel has none")
+    path = (cwd / at_home(text)).resolve()
     if path.is_dir():
-        # By its path it would be cloned with hard links, and without --depth.
-        return _of_git(path.resolve().as_uri(), ref) if ref else open_folder(path.resolve())
+        return open_folder(path)
     if path.is_file():
-        return _with_locks(read_wheel(path), path.resolve().parent.parent, path)
-    if not _URL.fullmatch(text):
-        raise UsageError(f"'{printable(text)}' is neither a folder, nor a wheel, nor an URL of git; give one of these")
-    return _of_git(text, ref or "HEAD")
+        return _with_locks(read_wheel(path), path.parent.parent, path)
+    raise UsageError(f"'{printable(text)}' is neither a folder nor a wheel; give a checkout: git clone brings one")
 
 
 def open_folder(root: Path) -> dict[str, File]:
@@ -313,37 +275,14 @@ def locks_of(files: Files) -> list[tuple[str, str]]:
     return [(match[1], match[2]) for match in found if match]
 
 
-def _of_git(url: str, ref: str) -> dict[str, File]:
-    """Return the version *ref* of the repository *url*."""
-    if not shutil.which("git"):
-        raise SettingsError(
-            f"git is not installed, and {redact(url)} at {ref} needs it; install git, or give a folder or a wheel"
-        )
-    with tempfile.TemporaryDirectory() as scratch:
-        bare, tree = ["--git-dir", f"{scratch}/bare"], Path(scratch, "tree")
-        tree.mkdir()
-        _must([*bare, "init", "--quiet", "--bare"], url)
-        _must([*bare, "fetch", "--quiet", "--no-tags", "--depth", "1", "--", url, ref], url)
-        # No filter or hook is configured here, and git writes nothing outside the tree, nor through a link.
-        _must(
-            [*bare, "--work-tree", str(tree), "checkout", "--quiet", "--force", "FETCH_HEAD^{commit}", "--", "."], url
-        )
-        return read_checkout(tree)
+def main(folder: str) -> None:
+    """Write the wheel of this checkout, with every framework, into *folder*; print its path."""
+    files = read_checkout(Path(__file__).resolve().parents[3])
+    name, content = pack(files, frameworks_of(files), with_locks=True)
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    (Path(folder) / name).write_bytes(content)
+    sys.stdout.write(f"{Path(folder) / name}\n")
 
 
-def _must(words: Sequence[str], url: str) -> None:
-    """Run git."""
-    # A hook's variables would name another repository.
-    environ = {name: value for name, value in os.environ.items() if name not in _OF_HOOKS}
-    environ |= {"GIT_ALLOW_PROTOCOL": _PROTOCOLS, "GIT_LFS_SKIP_SMUDGE": "1"}
-    pipe = subprocess.PIPE
-    # A signal to this process alone has not reached git.
-    with running(["git", *words], end=subprocess.Popen.terminate, env=environ, stdout=pipe, stderr=pipe) as git:
-        _, told = git.communicate()
-    if git.returncode == -signal.SIGINT:  # a terminal tells git, too: that may be earlier
-        signal.raise_signal(signal.SIGTERM)
-    if git.returncode:
-        said = printable(redact(told.strip().rpartition("\n")[2])) or f"git ended with {git.returncode}"
-        raise BackendError(
-            f"{redact(url)}: {said}; name an URL and a ref that git can fetch, or give a folder or a wheel"
-        )
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -7,14 +7,11 @@ it. What stands above it, and what git is told elsewhere (``.git/info/exclude``)
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
-import stat
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -126,26 +123,6 @@ def code_files(folder: Path) -> CodeFiles:
                 found.append(path)
         folders[:] = going_on
     return CodeFiles(sorted(found), left_out, keys, sorted(environments))
-
-
-def size_of(paths: Iterable[Path], most: int = 1000) -> tuple[int, bool]:
-    """Return the bytes of *paths* with all below; and whether that is all: of a venv's 50,000 files *most* are counted.
-
-    A look takes 5 us, of a thousand as long as packing a small file.
-    """
-    waiting, total = [str(path) for path in paths], 0
-    for _ in range(most):
-        if not waiting:
-            break
-        path = waiting.pop()
-        with contextlib.suppress(OSError):  # not ours to read, or gone
-            found = os.lstat(path)
-            if stat.S_ISDIR(found.st_mode):
-                with os.scandir(path) as entries:
-                    waiting += [entry.path for entry in islice(entries, most)]
-            else:
-                total += found.st_size
-    return total, not waiting
 
 
 def _why_never(name: str) -> str:

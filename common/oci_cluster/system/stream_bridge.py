@@ -78,7 +78,6 @@ class Lines:
 
 
 def _send_all(line: Line, theirs: socket.socket) -> None:
-    """Send what comes from *theirs* until nothing more does."""
     try:
         while data := theirs.recv(_CHUNK):
             line.send(data)
@@ -88,7 +87,6 @@ def _send_all(line: Line, theirs: socket.socket) -> None:
 
 
 def _receive_all(line: Line, theirs: socket.socket) -> None:
-    """Hand *theirs* what *line* brings until that is over."""
     with contextlib.suppress(OSError, EOFError):
         while True:
             if data := line.receive():

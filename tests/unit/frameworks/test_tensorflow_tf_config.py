@@ -139,12 +139,6 @@ def test_tasks_that_share_a_machine_have_a_port_each(
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"TASK_PORT": "0"}, "TASK_PORT: expected a port, got '0'"),
-        ({"TASK_PORT": "-1"}, "TASK_PORT: expected a port, got '-1'"),
-        ({"TASK_PORT": "http"}, "TASK_PORT: expected a port, got 'http'"),
-        ({"TASK_PORT": "12 345"}, "TASK_PORT: expected a port, got '12 345'"),
-        ({"TASK_PORT": "08"}, "TASK_PORT: expected a port, got '08'"),
-        ({"TASK_PORT": "9" * 5000}, f"TASK_PORT: expected a port, got '{'9' * 5000}'"),
         (
             {"TASK_PORT": "65536"},
             "TASK_PORT 65536 leaves no port for MAIN: 65536 is none; choose another: --env TASK_PORT=12345",
@@ -154,15 +148,12 @@ def test_tasks_that_share_a_machine_have_a_port_each(
             | {"MODE": "WORKER", "NODE_NAME": "WORKER_7", "TASK_PORT": "65535"},
             "TASK_PORT 65535 leaves no port for WORKER_7: 65536 is none; choose another: --env TASK_PORT=12345",
         ),
-        ({"MODE": "EVALUATOR"}, "MODE: expected MAIN, WORKER or PS, got 'EVALUATOR'"),
-        ({"ROLE_INDEX": "-1"}, "ROLE_INDEX: expected a whole number, got '-1'"),
         ({"NODE_ADDRESS": "10.0.0.9"}, "chief 0 (ROLE_INDEX) has address '10.0.0.1', this node has 10.0.0.9"),
         ({**SECOND_WORKER, "ROLE_INDEX": "2"}, "worker 2 (ROLE_INDEX) has address '', this node has 10.0.0.3"),
         (
             {**SECOND_WORKER, "PS_ADDRESSES": "", "NODE_ADDRESS": "10.0.0.2"},
             "worker 2 (ROLE_INDEX) has address '10.0.0.3', this node has 10.0.0.2",
         ),
-        ({"MODE": "PS", "PS_ADDRESSES": ""}, "PS_ADDRESSES: this node is a parameter server, and there are none"),
         (
             {"TASK_PORT": "4242"},
             "port 4242 of MAIN: Address already in use; end what has it, or choose another: --env TASK_PORT=4342",

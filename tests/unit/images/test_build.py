@@ -14,7 +14,7 @@ from unit.stub_engine import DIGEST, Checkout
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError, UsageError
 from oci_cluster.images import choices
 from oci_cluster.images import records as image_records
-from oci_cluster.images.build import recorded, secrets_dir
+from oci_cluster.images.build import secrets_dir
 from oci_cluster.system.envs.package_lists import read_env_file
 
 # --- Checks before any work -----------------------------------------------------------------------------------------
@@ -55,7 +55,7 @@ def test_a_full_disk_stops_before_any_work(checkout: Checkout, monkeypatch: pyte
     with pytest.raises(BackendError, match=r"has 1.0 GB free, 4 GB are needed; make room: .* system prune"):
         checkout.images().check(["dask"], build=True, push=False)
     assert asked == [checkout.root.parent]
-    checkout.images().check(["dask"], build=False, push=False)  # such as `make size`, which helps to make room
+    checkout.images().check(["dask"], build=False, push=False)  # it may help to make room
 
 
 def test_a_disk_that_is_full_meanwhile_is_told(checkout: Checkout) -> None:
@@ -184,16 +184,6 @@ def test_an_unchanged_image_keeps_its_record(checkout: Checkout) -> None:
     )
 
 
-def test_a_record_of_an_earlier_version_learns_its_platform(checkout: Checkout) -> None:
-    """The image is unchanged, and what was pushed stays known."""
-    checkout.images().build(["dask"])
-    earlier = {name: text for name, text in (checkout.record() or {}).items() if name != "platform"}
-    image_records.write("dask", checkout.root, {**earlier, "digest": DIGEST})
-    checkout.set(platform="linux/arm64\n")
-    checkout.images().build(["dask"])
-    assert checkout.record() == {**earlier, "digest": DIGEST, "platform": "linux/arm64"}
-
-
 @pytest.mark.parametrize("change", ["id", "tag", "packages"])
 def test_another_image_is_not_the_one_that_was_pushed(checkout: Checkout, change: str) -> None:
     """What was pushed before is not what a launch is to run now."""
@@ -314,27 +304,17 @@ def test_what_is_lent_is_named_in_the_command_by_its_file(checkout: Checkout, tm
 # --- The verb ---------------------------------------------------------------------------------------------------------
 
 
-def test_without_a_name_what_there_is_is_taken(checkout: Checkout) -> None:
-    """What was built, or pushed: of the others there is nothing to tell."""
-    checkout.images(REGISTRY="r.example/team").build(["dask", "pytorch"])
-    checkout.images().push(["dask"])
-    assert recorded(checkout.root, pushed=False) == ["dask", "pytorch"]
-    assert recorded(checkout.root, pushed=True) == ["dask"]
-
-
 @pytest.mark.parametrize("action", ["", "bild"])
 def test_an_action_that_there_is_not_is_wrong_usage(checkout: Checkout, action: str) -> None:
     """Before anything is read or asked."""
     checkout.environ["TAG"] = "no tag"
-    with pytest.raises(
-        UsageError, match=rf"expected build, push, pull-check, pin-base or size, got '{action or 'nothing'}'"
-    ):
+    with pytest.raises(UsageError, match=rf"expected build, push or pin-base, got '{action or 'nothing'}'"):
         checkout.run(action)
     assert checkout.calls() == []
 
 
 def test_the_verb_does_one_after_the_other(checkout: Checkout, capsys: pytest.CaptureFixture[str]) -> None:
-    """All that have a Dockerfile are built and pushed, each once; then what there is is pulled, and measured."""
+    """All that have a Dockerfile are built and pushed, each once."""
     checkout.environ["REGISTRY"] = "localhost:5000/team"
     checkout.set(digests=json.dumps([f"localhost:5000/team/{name}@{DIGEST}" for name in ("dask", "pytorch")]))
     assert checkout.run("build", "dask", "dask", to_push=True) == 0
@@ -343,21 +323,12 @@ def test_the_verb_does_one_after_the_other(checkout: Checkout, capsys: pytest.Ca
     assert sorted(line.split(":")[0] for line in checkout.said) == ["dask", "dask", "pytorch"]
     assert checkout.run("push", "dask") == 0
     checkout.calls()
-    assert checkout.run("pull-check") == 0
-    assert [call.split()[-1] for call in checkout.calls() if call.startswith("pull")] == [
-        f"localhost:5000/team/dask@{DIGEST}"
-    ]
     assert capsys.readouterr().out == ""
-    assert checkout.run("size") == 0
-    shown = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in shown if "team" in line] == [
-        f"localhost:5000/team/{name}:v1" for name in ("dask", "pytorch")
-    ]
 
 
 def test_the_verb_checks_what_a_push_will_need(checkout: Checkout) -> None:
     """With a push, or with a build that one follows; not else."""
-    for action, to_push in (("push", False), ("build", True), ("size", True)):
+    for action, to_push in (("push", False), ("build", True)):
         with pytest.raises(SettingsError, match="REGISTRY is not set"):
             checkout.run(action, "dask", to_push=to_push)
     assert checkout.calls() == []

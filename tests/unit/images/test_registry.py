@@ -4,96 +4,14 @@ from __future__ import annotations
 
 import json
 import re
-import urllib.error
-from email.message import Message
-from io import BytesIO
 from pathlib import Path
-from typing import Any
 
 import pytest
 from unit.stub_engine import DIGEST, Checkout
 
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
-from oci_cluster.images import registry as registry_module
-from oci_cluster.images.registry import has_credentials
 
-# --- Login ----------------------------------------------------------------------------------------------------------
-
-
-def refuse(monkeypatch: pytest.MonkeyPatch, error: Exception | None) -> list[str]:
-    """Have a registry answer with *error*; return what is asked."""
-    asked: list[str] = []
-
-    def urlopen(url: str, timeout: float) -> BytesIO:
-        asked.append(url)
-        if error:
-            raise error
-        return BytesIO()
-
-    monkeypatch.setattr(registry_module.urllib.request, "urlopen", urlopen)
-    return asked
-
-
-def http_error(code: int) -> urllib.error.HTTPError:
-    return urllib.error.HTTPError("url", code, "no", Message(), BytesIO())
-
-
-def test_a_registry_that_wants_a_login_stops_before_any_work(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It is asked, and what to type is told (77)."""
-    asked = refuse(monkeypatch, http_error(401))
-    with pytest.raises(NotPermittedError, match=r"not logged in to r.example:444: .*docker login r.example:444"):
-        checkout.images(REGISTRY="r.example:444/team").check(["dask"], build=True, push=True)
-    assert asked == ["https://r.example:444/v2/"]
-
-
-@pytest.mark.parametrize("error", [None, http_error(404), OSError("no route")])
-def test_a_registry_that_does_not_want_one_is_pushed_to(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, error: Exception | None
-) -> None:
-    """So is one that only the engine can reach."""
-    refuse(monkeypatch, error)
-    checkout.images(REGISTRY="r.example/team").check(["dask"], build=True, push=True)
-
-
-@pytest.mark.parametrize("registry", ["localhost:5000/team", "127.0.0.1:5000"])
-def test_a_registry_of_this_machine_is_not_asked(
-    checkout: Checkout, monkeypatch: pytest.MonkeyPatch, registry: str
-) -> None:
-    """Engines speak plain HTTP with it."""
-    refuse(monkeypatch, http_error(401))
-    checkout.images(REGISTRY=registry).check(["dask"], build=True, push=True)
-
-
-@pytest.mark.parametrize(
-    ("config", "is_known"),
-    [
-        ({"auths": {"r.example": {}}}, True),
-        ({"auths": {"https://r.example/v1/": {}}}, True),
-        ({"auths": {"r.example.org": {}}}, False),
-        ({"credHelpers": {"r.example": "x"}}, True),
-        ({"credsStore": "desktop"}, True),
-        ({}, False),
-    ],
-)
-def test_a_login_is_found_where_the_engine_keeps_it(tmp_path: Path, config: dict[str, Any], *, is_known: bool) -> None:
-    """In docker's file, wherever that is, and in podman's."""
-    for place, environ in (
-        (tmp_path / ".docker" / "config.json", {}),
-        (tmp_path / "own" / "config.json", {"DOCKER_CONFIG": str(tmp_path / "own")}),
-        (tmp_path / ".config" / "containers" / "auth.json", {}),
-        (tmp_path / "run" / "containers" / "auth.json", {"XDG_RUNTIME_DIR": str(tmp_path / "run")}),
-        (tmp_path / "auth.json", {"REGISTRY_AUTH_FILE": str(tmp_path / "auth.json")}),
-    ):
-        assert not has_credentials("r.example", {"HOME": str(tmp_path), **environ})
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.write_text(json.dumps(config))
-        assert has_credentials("r.example", {"HOME": str(tmp_path), **environ}) is is_known
-        place.write_text("not JSON")
-
-
-# --- Push, pull -----------------------------------------------------------------------------------------------
+# --- Push -----------------------------------------------------------------------------------------------
 
 
 def test_a_push_records_the_digest_of_its_own_repository(built: Checkout) -> None:
@@ -144,37 +62,6 @@ def test_what_was_not_built_is_not_pushed(built: Checkout, framework: str) -> No
     with pytest.raises(SettingsError, match=rf"r.example/other/{framework}:v1 has not been built here.*make build-"):
         built.images(REGISTRY="r.example/other").push([framework])
     assert built.calls() == []
-
-
-def test_a_pull_check_compares_what_comes_back(built: Checkout) -> None:
-    """By the digest, and it is started."""
-    with pytest.raises(SettingsError, match="has not been pushed; make push-dask"):
-        built.images().pull_check(["dask"])
-    built.images().push(["dask"])
-    built.calls()
-    built.images().pull_check(["dask"])
-    reference = f"r.example/team/dask@{DIGEST}"
-    assert built.calls() == [
-        f"pull --quiet {reference}",
-        f"image inspect --format {{{{.Id}}}} {reference}",
-        f"run --rm --pull never --network none {reference} python -I -c import ocifs",
-    ]
-
-
-@pytest.mark.parametrize("wrong", ["another", "gone", "does-not-start"])
-def test_a_pull_check_sees_what_is_wrong(built: Checkout, wrong: str) -> None:
-    """An image that is another, that is not there, that does not start."""
-    built.images().push(["dask"])
-    if wrong == "another":
-        built.set(pulled="sha256:2\n")
-    built.set(**({"fails": "1"} if wrong == "gone" else {"does-not-start": ""} if wrong == "does-not-start" else {}))
-    said = {
-        "another": "is sha256:2, built here was sha256:1",
-        "gone": "manifest unknown",
-        "does-not-start": "exec format",
-    }
-    with pytest.raises(BackendError, match=said[wrong]):
-        built.images().pull_check(["dask"])
 
 
 # --- The base -------------------------------------------------------------------------------------------------------

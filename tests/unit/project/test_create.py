@@ -67,7 +67,6 @@ def test_what_is_there_stays(project: UserProject) -> None:
     assert not (project.root / "README.md").exists()
     shown = project.shown.index("lines  Makefile, behind its own:")
     assert project.shown[shown + 1] == "         + include scripts/clusters.mk"
-    assert any("scripts is there already" in line for line in project.said)
     before = project.everything()
     project.new(code="src", entry="my train.py")
     assert project.everything() == before
@@ -106,15 +105,9 @@ def test_many_files_in_the_way_are_counted(project: UserProject) -> None:
 
 
 def test_an_edit_in_the_folder_of_a_framework_that_is_there_stays(project: UserProject) -> None:
-    """Of a copy that somebody made by hand, or of an older form; the next update merges it."""
+    """Of a copy that somebody made by hand; the next update merges it."""
     shutil.copytree(project.checkout, project.root, ignore=shutil.ignore_patterns("ray"))
     project.yours("dask/example/train.py", edited(TRAIN, 3, "mine"))
-    project.yours(".launch-templates", "{}")
-    with pytest.raises(
-        SettingsError, match=r"remove common/, scripts/ and .launch-templates\*, and run this again with"
-    ):
-        project.new()
-    (project.root / ".launch-templates").unlink()
     assert project.new() == 0
     assert "these are yours, and stay as they are: dask/example/train.py" in project.said
     project.next_version()
@@ -233,14 +226,6 @@ def test_a_dry_run_changes_nothing(project: UserProject) -> None:
     project.yours("scripts/launch.sh", "mine\n")
     with pytest.raises(SettingsError):
         project.new(dry_run="")
-
-
-def test_an_environment_of_the_projects_own_is_told_of(project: UserProject) -> None:
-    project.yours(".venv/pyvenv.cfg", "")
-    project.new()
-    assert (
-        f"{project.root / '.venv'} is yours, and stays as it is; launches make .venv-clusters beside it" in project.said
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import stat
 import zipfile
 from collections.abc import Callable
@@ -11,101 +9,38 @@ from pathlib import Path
 
 import pytest
 from unit.project.user_project import UserProject, git, write
-from unit.stub_program import InterruptedStart
 
-from oci_cluster.errors import BackendError, SettingsError, UsageError
+from oci_cluster.errors import SettingsError, UsageError
 from oci_cluster.project import wheel
 from oci_cluster.project.wheel import open_folder, open_source, pack, read_checkout, read_wheel
-from oci_cluster.system.envs import installer
 
 LIB = "common/lib.sh"
 DATA = "oci_cluster-0.1.0.data/data/share/oci-cluster"
 
 
-@pytest.fixture
-def repository(project: UserProject) -> Path:
-    """Return the checkout as a repository of git, with the tag v1, and a branch `next` that has newer files."""
-    git(project.checkout, "init", "--quiet")
-    git(project.checkout, "add", ".")
-    git(project.checkout, "commit", "--quiet", "-m", "one")
-    git(project.checkout, "tag", "v1")
-    git(project.checkout, "checkout", "--quiet", "-b", "next")
-    project.ours(LIB, "next\n")
-    git(project.checkout, "commit", "--quiet", "-am", "two")
-    git(project.checkout, "checkout", "--quiet", "main")
-    return project.checkout
-
-
 def test_a_folder_is_taken_as_it_is_without_git(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", "/none")
     project.ours(LIB, "edited\n")
-    files = open_source(project.checkout.name, "", project.place)
+    files = open_source(project.checkout.name, project.place)
     assert files[LIB].content == b"edited\n"
     assert not [name for name in files if "__pycache__" in name or "extra-env" in name or "dev-setup" in name]
-    with pytest.raises(SettingsError, match=r"git is not installed, and .* at v1 needs it; install git, or give"):
-        open_source(str(project.checkout), "v1", project.place)
 
 
-@pytest.mark.parametrize("form", ["folder", "folder#ref", "url", "url#ref"])
-def test_git_brings_a_ref(project: UserProject, repository: Path, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever is checked out, also for a hook of git; the folder may have blanks in its name."""
-    monkeypatch.setenv("GIT_DIR", "/none")
-    monkeypatch.setenv("GIT_INDEX_FILE", "/none/index")
-    text = repository.as_uri() if "url" in form else repository.name
-    words = (f"{text}#next", "") if "#" in form else (text, "next")
-    files = open_source(*words, project.place)
-    assert files[LIB].content == b"next\n"
-    assert files["scripts/launch.sh"].mode == "100755"
-    assert open_source(repository.as_uri(), "", project.place)[LIB].content.startswith(b"lib 0\n")
-
-
-def test_nothing_is_run_that_a_repository_is_configured_to(project: UserProject, repository: Path) -> None:
+def test_nothing_is_run_that_a_repository_is_configured_to(project: UserProject) -> None:
     """To look at what somebody has sent is to run nothing of it."""
     script = write(project.place / "hostile", f'#!/bin/sh\ntouch "{project.place}/run"\n', 0o755)
-    write(repository / ".git/hooks/post-checkout", script.read_bytes(), 0o755)
+    git(project.checkout, "init", "--quiet")
     for setting in ("core.fsmonitor", "filter.x.clean", "filter.x.smudge", "core.sshCommand"):
-        git(repository, "config", setting, str(script))
+        git(project.checkout, "config", setting, str(script))
     project.ours(".gitattributes", "* filter=x\n")
-    open_folder(repository)
-    open_source(repository.as_uri(), "next", project.place)
+    open_folder(project.checkout)
     assert not (project.place / "run").exists()
 
 
-@pytest.mark.parametrize(
-    ("text", "ref", "why"),
-    [
-        ("nothing", "", "'nothing' is neither a folder, nor a wheel, nor an URL of git; give one of these"),
-        ("templates v1/LICENSE", "v1", "'v1' is no branch, tag or commit; a wheel has none"),
-        ("templates v1", "--upload-pack=x", "'--upload-pack=x' is no branch, tag or commit"),
-        ("https://h/r#v1", "v2", "the ref is given twice: 'v1' and 'v2'"),
-        ("--upload-pack=x", "", "is neither a folder"),
-        ("~nobody-here/x", "", "is neither a folder"),
-    ],
-)
-def test_what_is_no_version_is_refused(project: UserProject, text: str, ref: str, why: str) -> None:
-    with pytest.raises(UsageError, match=why):
-        open_source(text, ref, project.place)
-
-
-@pytest.mark.parametrize("url", ["ext::sh -c touch% {}/run", "helper://x"])
-def test_no_helper_is_run_that_an_url_names(project: UserProject, monkeypatch: pytest.MonkeyPatch, url: str) -> None:
-    """Whatever a configuration allows, and whatever is installed."""
-    write(project.place / ".gitconfig", '[protocol "ext"]\n\tallow = always\n')
-    write(project.place / "git-remote-helper", f'#!/bin/sh\ntouch "{project.place}/run"\n', 0o755)
-    monkeypatch.setenv("HOME", str(project.place))
-    monkeypatch.setenv("PATH", f"{project.place}:{os.environ['PATH']}")
-    with pytest.raises((UsageError, BackendError)):
-        open_source(url.format(project.place), "main", project.place)
-    assert not (project.place / "run").exists()
-
-
-def test_a_ref_that_is_not_there_is_named_without_a_password(project: UserProject, repository: Path) -> None:
-    with pytest.raises(BackendError, match=r"v9; name an URL and a ref that git can fetch"):
-        open_source(str(repository), "v9", project.place)
-    url = f"file://me:secret@{repository.as_uri().removeprefix('file://')}"
-    with pytest.raises(BackendError) as caught:
-        open_source(url, "v9", project.place)
-    assert "secret" not in str(caught.value)
+@pytest.mark.parametrize("text", ["nothing", "https://example.com/oci-cluster.git", "~nobody-here/x"])
+def test_what_is_no_version_is_refused(project: UserProject, text: str) -> None:
+    with pytest.raises(UsageError, match="' is neither a folder nor a wheel; give a checkout: git clone brings one"):
+        open_source(text, project.place)
 
 
 @pytest.mark.parametrize("place", ["common/a", "scripts/templates/more", "ray"])
@@ -149,7 +84,7 @@ def test_a_project_is_a_version_as_long_as_its_locks_are_as_they_came(project: U
     project.wheel.rename(project.place / project.wheel.name)
     name = next(project.place.glob("*.whl")).name
     with pytest.raises(SettingsError, match=r"has not dask/env-lock.txt, nor is it beside it; name a checkout, or"):
-        open_source(name, "", project.place)
+        open_source(name, project.place)
 
 
 HOSTILE: dict[str, tuple[list[tuple[str, int]], str]] = {
@@ -246,14 +181,3 @@ def test_bits_of_a_wheel_are_those_of_files(project: UserProject) -> None:
     assert all(stat.S_ISREG(mode) for mode in modes.values())
     assert modes[f"{DATA}/scripts/launch.sh"] & stat.S_IXUSR
     assert not modes[f"{DATA}/common/lib.sh"] & stat.S_IXUSR
-
-
-def test_git_ends_that_is_just_being_started(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would wait for a server, as an orphan; see also new-project.bats."""
-    write(project.place / "git", "#!/bin/sh\nexec sleep 300\n", 0o755)
-    monkeypatch.setenv("PATH", f"{project.place}:{os.environ['PATH']}")
-    monkeypatch.setattr(installer.subprocess, "Popen", InterruptedStart)
-    with pytest.raises(KeyboardInterrupt):
-        open_source("https://h.invalid/x", "main", project.place)
-    (process,) = InterruptedStart.started
-    assert process.wait(60) == -signal.SIGTERM

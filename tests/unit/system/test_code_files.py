@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError
-from oci_cluster.system.code_files import NEVER_SENT_AS_CODE, code_files, docker_lines, size_of
+from oci_cluster.system.code_files import NEVER_SENT_AS_CODE, code_files, docker_lines
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -103,18 +103,6 @@ def test_python_environments_stay_under_any_name(folder: Path, tmp_path: Path, s
     assert going(folder) == ["lib/a.py", "train.py"]
     assert found.environments == ["env", "lib/my env"]
     assert found.why_left_out("lib/my env/lib/x.py") == "'my env' is a Python environment, which is never sent"
-
-
-def test_the_size_of_what_stays_is_counted_so_far(folder: Path, tmp_path: Path) -> None:
-    """A venv has 50,000 files, and a launch does not wait for them; nor for what it may not read."""
-    write(folder, {"venv/a/b": "123", "venv/c": "4567", "x": "8"})
-    (folder / "venv" / "out").symlink_to(tmp_path)
-    link = (folder / "venv" / "out").lstat().st_size
-    assert size_of([folder / "venv", folder / "x"]) == (8 + link, True)
-    assert size_of([folder / "venv", folder / "gone"]) == (7 + link, True)
-    assert size_of([folder / "x", folder / "venv"], 1) == (0, False)
-    write(folder, {f"many/{number}": "1" for number in range(30)})
-    assert size_of([folder / "many"], 20) == (19, False)
 
 
 # --- .gitignore -------------------------------------------------------------------------------------------------------

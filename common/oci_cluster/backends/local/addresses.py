@@ -9,25 +9,20 @@ both find it free.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 from oci_cluster.backends.base import port_is_free
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.settings.settings_files import framework_words
 from oci_cluster.errors import BackendError, SettingsError
-from oci_cluster.system.console import Say
 
 #: What the names of all claims begin with.
 CLAIMS = "oci-cluster"
 # Linux lists sockets of every user that have names here; each line ends with the name.
 _NAMES = Path("/proc/net/unix")
-_INODE = 6
 _LAST = 65535
 # So many are looked at: where none of these can be bound, none can.
 _TRIES = 1000
@@ -71,12 +66,9 @@ class Addresses:
         if len(self.texts) < count:
             free = len(self.texts)
             self.close()
-            msg = f"{count} nodes do not fit: running clusters leave {free} addresses; end one: scripts/stop.sh"
-            if others := _claims_of_others():
-                msg += (
-                    f"; other users of this machine hold {others} claims: 'sudo ss -xap | grep @{CLAIMS}/' names them"
-                )
-            raise BackendError(msg)
+            raise BackendError(
+                f"{count} nodes do not fit: running clusters leave {free} addresses; end one: scripts/stop.sh"
+            )
 
     def __enter__(self) -> Addresses:
         """Hold the claims."""
@@ -117,18 +109,6 @@ class Addresses:
         return [claim.fileno() for claim in self._claims.values()]
 
 
-def _claims_of_others() -> int:
-    """Return the number of claims of other users: anybody may take their names."""
-    lines = [line.split() for line in _NAMES.read_text(errors="replace").splitlines()]
-    # A name may have line breaks of its own.
-    claims = {line[_INODE] for line in lines if len(line) > _INODE and line[-1].startswith(f"@{CLAIMS}/")}
-    for file in Path("/proc").glob("[0-9]*/fd/*"):
-        with contextlib.suppress(OSError):  # it has just been closed
-            if file.parent.stat().st_uid == os.geteuid():
-                claims.discard(str(file.readlink()).removeprefix("socket:[").removesuffix("]"))
-    return len(claims)
-
-
 def all_claims() -> set[str]:
     """Return the names of what clusters of this machine have claimed, whosever they are."""
     if not has_loopback_range():
@@ -138,68 +118,45 @@ def all_claims() -> set[str]:
     return {name.removeprefix(begin) for name in names if name.startswith(begin)}
 
 
-def take_ports(plan: Plan, folder: Path, addresses: Addresses, say: Say) -> dict[str, str]:
-    """Take main's ports for *plan* at *addresses*; return those other than its settings'.
-
-    *addresses*, main's first, gets the claims. A SettingsError where one is taken that somebody has chosen.
-    """
-    ports = Ports(plan, folder, addresses)
-    for take in ports.takes():
-        take()
-    for text in ports.said():
-        say(text)
-    return {name: str(port) for name, port in ports.moved.items()}
-
-
 class Ports:
-    """The ports of main for one cluster."""
-
-    moved: dict[str, int]
-    """Those that are others than the settings say, by setting."""
+    """The ports of main for one cluster, taken at *addresses*, main's first, which get the claims."""
 
     def __init__(self, plan: Plan, folder: Path, addresses: Addresses) -> None:
-        self._plan, self._addresses = plan, addresses
-        self.moved = {}
+        self._limits, self._chosen, self._addresses = plan.limits, plan.chosen, addresses
         self._by_address = framework_words(folder, "PORTS_BY_ADDRESS")
         self._of_machine = [*framework_words(folder, "MACHINE_PORTS"), *self._by_address]
-
-    def takes(self) -> list[Callable[[], None]]:
-        """Return functions that take a port each; SettingsError: a chosen one is taken."""
-        limits = self._plan.limits
-        named = [partial(self._take_named, name) for name in limits.ports]
-        return [*named, *(partial(self._take_exposed, port) for port in limits.exposed)]
+        #: Those that are others than the settings say, by setting.
+        self.moved: dict[str, int] = {}
+        #: What is wrong: a port is taken that somebody has chosen.
+        self.problems: list[SettingsError] = []
+        for name in self._limits.ports:
+            self._take_named(name)
+        for port in self._limits.exposed:
+            if not _take(addresses, addresses.texts[0], [port]):
+                self._complain(f"EXPOSE: port {port}", addresses.texts[0], "expose another port")
 
     def said(self) -> list[str]:
         """Return which ports are others, in words."""
-        ports = self._plan.limits.ports
+        ports = self._limits.ports
         return [f"{name} {ports[name]} is taken; this cluster has {other}" for name, other in self.moved.items()]
 
     def _take_named(self, name: str) -> None:
-        limits = self._plan.limits
-        port, main = limits.ports[name], self._addresses.texts[0]
+        port, main = self._limits.ports[name], self._addresses.texts[0]
         place = _ALL if name in self._of_machine else main
         distances = _distances(self._addresses.texts) if name in self._by_address else [0]
-        if _take(self._addresses, place, [port + distance for distance in distances]):
-            return
-        own = {*limits.ports.values(), *limits.exposed}
-        last = min(port + _TRIES, _LAST - max(distances)) if name not in self._plan.chosen else port
-        for other in range(port + 1, last + 1):
+        own = {*self._limits.ports.values(), *self._limits.exposed}
+        last = min(port + _TRIES, _LAST - max(distances)) if name not in self._chosen else port
+        for other in [port, *range(port + 1, last + 1)]:
             numbers = [other + distance for distance in distances]
-            if own.isdisjoint(numbers) and _take(self._addresses, place, numbers):
-                self.moved[name] = other
+            if (other == port or own.isdisjoint(numbers)) and _take(self._addresses, place, numbers):
+                if other != port:
+                    self.moved[name] = other
                 return
         where = "this machine" if place == _ALL else main
-        instead = f"--env {name}={port + 100}"
-        raise SettingsError(
-            f"port {port} of {where} is taken by another program; end it, or choose another port: {instead}"
-        )
+        self._complain(f"port {port}", where, f"choose another port: --env {name}={port + 100}")
 
-    def _take_exposed(self, port: int) -> None:
-        main = self._addresses.texts[0]
-        if not _take(self._addresses, main, [port]):
-            raise SettingsError(
-                f"EXPOSE: port {port} of {main} is taken by another program; end it, or expose another port"
-            )
+    def _complain(self, port: str, where: str, advice: str) -> None:
+        self.problems.append(SettingsError(f"{port} of {where} is taken by another program; end it, or {advice}"))
 
 
 def suits(plan: Plan, folder: Path) -> Callable[[Addresses, str], bool]:

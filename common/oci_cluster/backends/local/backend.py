@@ -25,7 +25,7 @@ from typing import Any
 from oci_cluster.backends.archive import write_plan
 from oci_cluster.backends.base import Backend, DirectConnection, IsStopped, LogsInPlace
 from oci_cluster.backends.local import records
-from oci_cluster.backends.local.addresses import Addresses, take_ports
+from oci_cluster.backends.local.addresses import Addresses, Ports
 from oci_cluster.backends.local.gpus import SETTING, check_left, share_out
 from oci_cluster.contract.cluster import (
     FILE,
@@ -115,14 +115,19 @@ class LocalBackend(Backend):
         count = len(plan.nodes)
         self.close()
         self._addresses = Addresses(count)
-        ports = take_ports(plan, folder, self._addresses, say)
+        ports = Ports(plan, folder, self._addresses)
+        if ports.problems:
+            raise ports.problems[0]
+        for text in ports.said():
+            say(text)
         directory = self._directory if self._directory.exists() else self._root
         if not os.access(directory, os.W_OK | os.X_OK):
             raise not_writable(directory, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         shares = {"NODE_CPUS": str(max(1, (os.cpu_count() or 1) // count)), "NODE_MEMORY": str(memory // count)}
         nodes = tuple(replace(node, address=text) for node, text in zip(plan.nodes, self._addresses.texts, strict=True))
-        environment = {**ONE_MACHINE_DEFAULTS, **shares, **plan.environment, **ports, "WORK_DIR": work_dir}
+        moved = {name: str(port) for name, port in ports.moved.items()}
+        environment = {**ONE_MACHINE_DEFAULTS, **shares, **plan.environment, **moved, "WORK_DIR": work_dir}
         limits = limits_of(environment, folder)
         return replace(plan, work_dir=work_dir, nodes=nodes, environment=environment, limits=limits)
 

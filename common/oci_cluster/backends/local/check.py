@@ -82,7 +82,6 @@ def _room(made: Path, framework: str) -> Finding:
 
 
 def _memory(nodes: int) -> Finding:
-    """Return whether the free memory suffices for all nodes."""
     memory = psutil.virtual_memory()
     each = memory.available // nodes
     told = f"{_size(memory.available)} of {_size(memory.total)} are free: {_size(each)} for each of {nodes} nodes"
@@ -94,7 +93,6 @@ def _memory(nodes: int) -> Finding:
 
 
 def _gpus(plan: Plan, root: Path) -> Finding:
-    """Return which GPUs each node would see."""
     said: list[str] = []
     try:
         placed = share_out(plan, root / plan.framework, os.environ, said.append)
@@ -109,15 +107,10 @@ def _free_ports(plan: Plan, root: Path) -> Iterator[Finding]:
     """Yield main's ports that are taken, and those that it would have instead."""
     try:
         with Addresses(len(plan.nodes)) as addresses:
-            ports, taken = Ports(plan, root / plan.framework, addresses), 0
-            for take in ports.takes():
-                try:
-                    take()
-                except SettingsError as error:
-                    taken += 1
-                    yield refused("free ports", error)
-            if not taken:
-                count = len(ports.takes())
+            ports = Ports(plan, root / plan.framework, addresses)
+            yield from (refused("free ports", problem) for problem in ports.problems)
+            if not ports.problems:
+                count = len(plan.limits.ports) + len(plan.limits.exposed)
                 told = ports.said() or [f"{count} port{'' if count == 1 else 's'} of main on {addresses.texts[0]}"]
                 yield fine("free ports", "; ".join(told))
     except BackendError as error:  # no addresses are left
@@ -144,7 +137,6 @@ def _locks(folders: Sequence[Path]) -> Finding:
 
 
 def _folders(plan: Plan, root: Path) -> list[Path]:
-    """Return the folders of this machine that a launch writes to."""
     own = clusters_dir(root)
     scheme, _, path = plan.work_dir.partition("://")
     return [own, *([Path(path)] if scheme == "file" else [])]

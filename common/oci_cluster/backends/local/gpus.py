@@ -109,7 +109,6 @@ def _too_few(each: int, nodes: int, total: int, environ: Mapping[str, str], fold
 
 
 def _check_ranks(plan: Plan, folder: Path, each: int, total: int) -> None:
-    """Check that there is a GPU for each rank of a node."""
     for name in framework_words(folder, _RANKS):
         ranks = SettingsReader(plan.environment, framework_defaults(folder)).text(name)
         if ranks.isdecimal() and int(ranks) > each:

@@ -70,7 +70,6 @@ def read_records(directory: Path) -> Mapping[str, Any]:
 
 
 def _is_record(found: Any) -> bool:
-    """Return whether *found* is what the runner records of a node."""
     if not isinstance(found, dict):
         return False
     is_ended = found.get("exit_code") is None or isinstance(found["exit_code"], int)

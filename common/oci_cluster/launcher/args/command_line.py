@@ -22,7 +22,7 @@ _COUNTS = {
     "launch": ("<framework> <workers>", 2, 2),
     "scale": ("NAME WORKERS", 2, 2),
     "session": ("KIND [NAME]", 1, 2),
-    "update": ("SOURCE [REF]", 1, 2),
+    "update": ("SOURCE", 1, 1),
 }
 # What the first word is, where it is no cluster's name.
 _FIRST_WORD = {"check": "a framework", "setup": "a framework", "queue": "a name", "update": "a version"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -35,23 +34,13 @@ def main(words: Sequence[str] | None = None) -> int:
         found = {dist.metadata["Name"]: dist.version for dist in importlib.metadata.distributions()}
         sys.stdout.write("".join(f"{name}=={version}\n" for name, version in sorted(found.items())))
         return 0
-    wanted = [name for word in named for name in _listed(word)] if command == "install" else []
-    names = wanted or ["PACKAGE"]
+    names = named if named and command == "install" else ["PACKAGE"]
     if not {".venv", ".venv-clusters"}.isdisjoint(Path(sys.prefix).parts):
         advice = f"packages are added at the launch: {' '.join(f'--with {shlex.quote(name)}' for name in names)}"
     else:
         advice = f"packages are added when the image is built: list {' '.join(names)} in the file of EXTRA_ENV"
     sys.stderr.write(f"pip: error: all launches share this environment; {advice}\n")
     return _BAD_SETTINGS
-
-
-def _listed(word: str) -> list[str]:
-    """Return what a temporary requirements file lists; else the *word* itself."""
-    file = Path(word)
-    if Path(tempfile.gettempdir()) not in file.parents or not file.is_file():
-        return [word]
-    lines = [line.partition("#")[0].strip() for line in file.read_text(errors="replace").splitlines()]
-    return [line for line in lines if line and not line.startswith("-")]
 
 
 def put_into(directory: Path) -> None:

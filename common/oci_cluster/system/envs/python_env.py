@@ -168,7 +168,6 @@ def _is_made(stamp: Path, python: Path) -> bool:
 
 
 def _once(root: Path, name: str, is_there: Callable[[], bool], make: Callable[[], None], say: Say) -> None:
-    """Have the environment *name* made, unless it *is_there*."""
     if is_there():
         return
     with _one_at_a_time(root, name, say):
@@ -414,7 +413,6 @@ def _packages(directory: Path) -> Path:
 
 
 def _distributions(*packages: Path) -> Iterable[Distribution]:
-    """Return what is installed in the folders *packages*."""
     from importlib.metadata import distributions  # noqa: PLC0415 - takes as long as a tenth of a launch
 
     return distributions(path=[str(folder) for folder in packages])

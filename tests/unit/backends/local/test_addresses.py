@@ -6,7 +6,6 @@ import subprocess
 import sys
 
 import pytest
-from stranger import PYTHON, UID, why_not
 
 from oci_cluster.backends.local import addresses as local
 from oci_cluster.errors import BackendError
@@ -37,30 +36,6 @@ def test_addresses_that_do_not_suffice_are_counted_and_given_up() -> None:
             local.Addresses(3)
         with local.Addresses(2) as rest:
             assert rest.texts == ["127.0.0.253", "127.0.0.254"]
-
-
-@linux
-@pytest.mark.skipif(bool(why_not()), reason=why_not() or "runs")
-def test_names_that_another_user_has_taken_are_told_from_clusters() -> None:
-    """Anybody may take them; to end a cluster of one's own would be the wrong advice."""
-    take = (
-        "import socket, sys; found = [socket.socket(socket.AF_UNIX) for _ in range(254)]\n"
-        "for number, one in enumerate(found): one.bind(f'\\0{sys.argv[1]}/127.0.0.{number + 3}')\n"
-        "print('up', flush=True); sys.stdin.read()"
-    )
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [str(PYTHON), "-I", "-c", take, local.CLAIMS]
-    with (
-        local.Addresses(1),
-        subprocess.Popen(command, user=UID, group=UID, extra_groups=[], cwd="/", text=True, **pipes) as other,
-    ):
-        assert other.stdout is not None
-        assert other.stdout.readline() == "up\n"
-        with pytest.raises(BackendError) as caught:
-            local.Addresses(2)
-        other.communicate("")
-    told = f"other users of this machine hold 254 claims: 'sudo ss -xap | grep @{local.CLAIMS}/' names them"
-    assert str(caught.value).endswith(f"1 addresses; end one: scripts/stop.sh; {told}")
 
 
 @linux

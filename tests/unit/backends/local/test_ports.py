@@ -51,7 +51,11 @@ class Machine:
 
     def take(self, addresses: Addresses, plan: Plan) -> dict[str, str]:
         """Return the ports that a launch of *plan* takes instead."""
-        return local.take_ports(plan, self.folder, addresses, self.said.append)
+        ports = local.Ports(plan, self.folder, addresses)
+        for problem in ports.problems:
+            raise problem
+        self.said += ports.said()
+        return {name: str(port) for name, port in ports.moved.items()}
 
 
 @pytest.fixture

@@ -107,7 +107,7 @@ def test_what_is_needed_is_printed_to_who_has_no_identity(
         ("new", ["dask", "p", "--code", "src"], "--code src needs the script in it that is run: --entry FILE"),
         ("new", ["dask", "p", "--force"], "unknown option '--force'"),
         ("update", [""], "expected a version, got an empty word"),
-        ("update", ["a", "b", "c"], "expected SOURCE [REF], got 3 of them"),
+        ("update", ["a", "b", "c"], "expected SOURCE, got 3 of them"),
         ("update", ["a", "--backend", "oci"], "unknown option '--backend'"),
     ],
 )

@@ -40,20 +40,6 @@ def test_packages_are_added_in_another_way(environment: Path, program: str, word
     assert ended.stderr == f"pip: error: all launches share this environment; {advice}\n"
 
 
-def test_what_a_program_has_written_to_a_file_is_named(environment: Path, tmp_path: Path) -> None:
-    """Dask's PipInstall does; a file of the user's own can be given as it is."""
-    own, written = tmp_path / "requirements.txt", tmp_path / "tmp" / "tmpx"
-    written.parent.mkdir()
-    written.write_text("humanize\n# why\n--no-binary :all:\nx>4  # new\n")
-    command = [environment / "bin" / "pip", "install", "-r", written, "-r", own]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, env={"TMPDIR": str(written.parent)})
-    names = ["humanize", "x>4", str(own)]
-    if "envs" in environment.parts:
-        assert ended.stderr.endswith(f": --with humanize --with 'x>4' --with {own}\n")
-    else:
-        assert f"list {' '.join(names)} in the file" in ended.stderr
-
-
 def test_what_is_there_is_listed(environment: Path) -> None:
     """People look first."""
     (packages,) = environment.glob("lib/python*/site-packages")
