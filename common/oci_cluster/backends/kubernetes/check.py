@@ -1,13 +1,11 @@
-"""Checks of ``check.sh`` on Kubernetes: the API, rights, the namespace, the Job, machines, Secrets."""
+"""Checks of ``check.sh`` on Kubernetes: the API, rights, the namespace, the Job, Secrets."""
 
 from __future__ import annotations
 
 import base64
 import contextlib
 import json
-import math
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
@@ -18,7 +16,7 @@ from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
 from oci_cluster.backends.kubernetes.cluster import preflight, requests
 from oci_cluster.backends.kubernetes.cluster.states import way_out
-from oci_cluster.backends.kubernetes.quota.usage import amount, is_amount, shown
+from oci_cluster.backends.kubernetes.quota.usage import amount
 from oci_cluster.backends.kubernetes.settings import bytes_of, settings_of
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import ClusterError, SettingsError
@@ -30,9 +28,7 @@ Settings = Mapping[str, Any]
 # How long one request is repeated: a person waits for it.
 _PATIENCE_S = 20.0
 _FORBIDDEN, _NOT_FOUND = 403, 404
-_ITEMS = ("API", "rights", "namespace", "Job", "quota", "machines", "image")
-# Taints that keep pods away; PreferNoSchedule does not.
-_KEEPS_AWAY = {"NoSchedule", "NoExecute"}
+_ITEMS = ("API", "rights", "namespace", "Job", "quota")
 _DOCKER_HUB = "docker.io"
 
 
@@ -80,9 +76,8 @@ def _found(service: Service, checked: Checked, settings: Settings | None, say: S
 
 def _looks(
     service: Service, checked: Checked, plan: Plan, settings: Settings, say: Say
-) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
+) -> Iterator[tuple[str, preflight.Look]]:
     """Yields each item with what looks at it, in this order."""
-    pods: list[Object] = []
     count = len(plan.nodes)
     gpus = {settings["gpu_resource"]: Decimal(settings["gpus"])} if settings["gpus"] else {}
     wanted = {"cpu": amount(settings["cpus"]), "memory": Decimal(bytes_of(settings["memory"])), **gpus}
@@ -93,36 +88,18 @@ def _looks(
         except SettingsError as error:
             yield refused("Job", error)
             return
-        pods.append(made["spec"]["template"]["spec"])
         yield from _job(service, made)
 
     yield "Job", job
-    if settings["queue"]:
-        yield "queue", partial(preflight.queue, service, settings)
-    for setting in preflight.CLASSES:
-        if settings[setting.lower()]:
-            yield "priority", partial(preflight.priority, service, settings, setting)
-    yield "quota", partial(preflight.quota, service, settings, wanted, count)
-    # Without a Job, settings say which machines its pods want.
-    spec = {"nodeSelector": settings["node_selector"], "tolerations": settings["tolerations"]}
-    yield "machines", lambda: _machines(service, pods[0] if pods else spec, wanted, count)
-    yield "image", partial(_image, service, settings["image"])
-    yield from _named(service, settings, count)
-
-
-def _named(service: Service, settings: Settings, count: int) -> Iterator[tuple[str, Callable[[], Iterator[Finding]]]]:
+    yield from preflight.looks(service, settings, count)
+    yield "quota", partial(preflight.quota, service, wanted, count)
     for name in settings["pull_secrets"]:
         yield "pull secret", partial(_pull_secret, service, name, settings["image"])
     for name in settings["env_secrets"]:
         yield "Secret", partial(_secret, service, name)
-    for volume in settings["volumes"]:
-        if volume["claim"]:
-            yield "storage", partial(preflight.claim, service, volume, count)
-        elif "nfs" not in volume["source"]:
-            yield "volume", partial(preflight.volume, service, volume, count)
 
 
-def _of(item: str, look: Callable[[], Iterator[Finding]]) -> Iterator[Finding]:
+def _of(item: str, look: preflight.Look) -> Iterator[Finding]:
     """Yields what *look* finds; without an answer the item is unknown."""
     try:
         yield from look()
@@ -305,92 +282,3 @@ def _rights(service: Service) -> Iterator[Finding]:
         told = f"all {len(RIGHTS) - sum(map(len, lacking.values()))} that a launch needs in {service.namespace}"
         less = [f"{kind}: {rights[0].without}" for kind, rights in lacking.items()]
         yield fine("rights", "; ".join([told, *less]))
-
-
-# --- Machines ---------------------------------------------------------------------------------------------------------
-
-
-def _machines(service: Service, spec: Object, wanted: Mapping[str, Decimal], count: int) -> Iterator[Finding]:
-    """Yields whether machines could hold *count* pods of *spec*, whatever runs there now."""
-    nodes = service.items("/api/v1/nodes")
-    fit, reasons = 0, Counter[str]()
-    for node in nodes:
-        if reason := _why_not(node, spec):
-            reasons[reason] += 1
-        elif room := _room_of(node, wanted):
-            fit += room
-        else:
-            reasons["too small"] += 1
-    each = ", ".join(f"{shown(value)} {name}" for name, value in wanted.items())
-    told = f"{fit} pods with {each} fit on {len(nodes)} machines at all, and {count} are needed"
-    told += "".join(f"; {number} {reason}" for reason, number in reasons.most_common())
-    if fit >= count:
-        yield fine("machines", told)
-    elif fit:
-        yield unknown("machines", f"{told}: the others need machines that a pool has yet to add", _fix(reasons))
-    else:
-        yield fails("machines", f"{told}; only a pool that grows from nothing could help", _fix(reasons))
-
-
-def _fix(reasons: Counter[str]) -> str:
-    most = reasons.most_common(1)[0][0] if reasons else ""
-    if most == "too small":
-        return "choose smaller CPUS, MEMORY or GPUS, or add larger machines"
-    if most.startswith("with the taint "):
-        return f"TOLERATIONS={most.removeprefix('with the taint ')}"
-    if most == "without the labels of NODE_SELECTOR":
-        return "kubectl get nodes --show-labels  # then set NODE_SELECTOR to labels that there are"
-    return "launch fewer workers, or add machines"
-
-
-def _why_not(node: Object, spec: Object) -> str:
-    """Returns why no pod of *spec* can be on *node*; empty where one can."""
-    about, own = node.get("metadata") or {}, node.get("spec") or {}
-    conditions = (node.get("status") or {}).get("conditions") or []
-    if not any(one.get("type") == "Ready" and one.get("status") == "True" for one in conditions):
-        return "not Ready"
-    if own.get("unschedulable"):
-        return "cordoned"
-    labels = about.get("labels") or {}
-    if any(labels.get(name) != text for name, text in (spec.get("nodeSelector") or {}).items()):
-        return "without the labels of NODE_SELECTOR"
-    for taint in own.get("taints") or []:
-        is_kept_away = taint.get("effect") in _KEEPS_AWAY
-        if is_kept_away and not any(_tolerates(one, taint) for one in spec.get("tolerations") or []):
-            value = f"={taint['value']}" if taint.get("value") else ""
-            return printable(f"with the taint {taint.get('key')}{value}:{taint['effect']}")
-    return ""
-
-
-def _tolerates(toleration: Object, taint: Object) -> bool:
-    if toleration.get("effect") not in {None, "", taint.get("effect")}:
-        return False
-    if toleration.get("operator") == "Exists":
-        return toleration.get("key") in {None, "", taint.get("key")}
-    return toleration.get("key") == taint.get("key") and (toleration.get("value") or "") == (taint.get("value") or "")
-
-
-def _room_of(node: Object, wanted: Mapping[str, Decimal]) -> int:
-    """Returns how many pods that request what is *wanted* an empty *node* could hold."""
-    there = (node.get("status") or {}).get("allocatable") or {}
-    asked = {**wanted, "pods": Decimal(1)}
-    has = {name: amount(there[name]) if is_amount(there.get(name)) else Decimal(0) for name in asked}
-    return min(math.floor(has[name] / each) for name, each in asked.items() if each)
-
-
-def _image(service: Service, name: str) -> Iterator[Finding]:
-    """Yields whether a machine has the image. Only a machine could tell whether it can be pulled."""
-    there = 0
-    for node in service.items("/api/v1/nodes"):
-        images = (node.get("status") or {}).get("images") or []
-        there += bool({name, _by_digest(name)} & {str(one) for found in images for one in found.get("names") or []})
-    if there:
-        yield fine("image", f"{name} is on {there} machines")
-    else:
-        yield unknown("image", f"{name} is on no machine yet: whether it can be pulled, only a machine can tell")
-
-
-def _by_digest(name: str) -> str:
-    """Returns *name* as machines list it: without its tag where it has a digest."""
-    before, at, digest = name.partition("@")
-    return f"{before.rpartition(':')[0]}@{digest}" if at and ":" in before.rpartition("/")[2] else name

@@ -25,11 +25,10 @@ def verdicts(found: Found) -> dict[str, str]:
 def test_a_kubernetes_that_can_run_it_is_fine(api: Api, launch: Launch) -> None:
     """In all items; and nothing is made."""
     found = launch.found()
-    items = ("API", "rights", "namespace", "Job", "quota", "machines", "image")
+    items = ("API", "rights", "namespace", "Job", "quota")
     assert verdicts(found) == dict.fromkeys(items, "fine"), found
     assert api.sent == []
     assert found["API"][0][1] == "Kubernetes v1.36.0 at https://kubernetes.test, namespace mine"
-    assert found["machines"][0][1] == "8 pods with 1 cpu, 2Gi memory fit on 2 machines at all, and 3 are needed"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_who_may_make_no_pods_cannot_ask_whether_they_would_be_taken(api: Api, l
 def test_without_a_launch_what_needs_none_is_looked_at(launch: Launch) -> None:
     found = launch.found(with_plan=False)
     fine = dict.fromkeys(("API", "rights", "namespace"), "fine")
-    assert verdicts(found) == {**fine, **dict.fromkeys(("Job", "quota", "machines", "image"), "unknown")}
+    assert verdicts(found) == {**fine, **dict.fromkeys(("Job", "quota"), "unknown")}
     assert verdicts(launch.found(IMAGE="not an image"))["Job"] == "unknown", "settings of the backend are wrong"
 
 
@@ -86,8 +85,6 @@ def test_a_kubeconfig_that_is_not_there_fails(tmp_path: Path) -> None:
         ("GET /api/v1/namespaces/mine?", "namespace"),
         ("POST /apis/batch/v1/namespaces/mine/jobs", "Job"),
         ("/resourcequotas", "quota"),
-        ("/api/v1/nodes", "machines"),
-        ("/api/v1/nodes", "image"),
     ],
 )
 def test_what_the_api_does_not_tell_is_not_known(api: Api, launch: Launch, part: str, item: str) -> None:

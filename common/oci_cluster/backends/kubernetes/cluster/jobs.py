@@ -139,7 +139,7 @@ class Jobs:
             {"op": "replace", "path": "/spec/parallelism", "value": new},
             *({"op": "add", "path": f"/metadata/annotations/{name}", "value": t} for name, t in annotations.items()),
         ]
-        self._service.patch(self._service.path("jobs", job), change, kind="json")
+        self._service.patch(self._service.path("jobs", job), change, kind="json-patch+json")
 
     def _stop_if_told(self) -> None:
         if self._is_stopped():
@@ -237,7 +237,7 @@ class Jobs:
                 return
             for kind in _KINDS.values():
                 for item in left[kind]:
-                    if not item["metadata"].get("ownerReferences"):  # made of a dry run, by hand: nobody owns it
+                    if not states.owners_of(item):  # made of a dry run, by hand: nobody owns it
                         service.delete(service.path(kind, states.name_of(item)))
             waited_s = self._clock() - began
             if waited_s > grace_s + _GONE_S:
@@ -251,7 +251,7 @@ class Jobs:
 
 def _is_own(item: Object, job: str, named: Collection[str]) -> bool:
     """Returns whether *job* owns an object, or nobody does that is *named*."""
-    owners = (item.get("metadata") or {}).get("ownerReferences") or []
+    owners = states.owners_of(item)
     is_its = any(owner.get("kind") == "Job" and owner.get("name") == job for owner in owners)
     return is_its or (not owners and states.name_of(item) in named)
 

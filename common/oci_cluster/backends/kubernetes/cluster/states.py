@@ -46,17 +46,12 @@ _NO_IMAGE = re.compile(r"not found|manifest unknown|unauthorized|denied|forbidde
 
 def labels_of(item: Object) -> dict[str, str]:
     """Returns the labels of an object."""
-    return _texts(item, "labels")
+    return dict((item.get("metadata") or {}).get("labels") or {})
 
 
 def annotations_of(item: Object) -> dict[str, str]:
     """Returns the annotations of an object."""
-    return _texts(item, "annotations")
-
-
-def _texts(item: Object, kind: str) -> dict[str, str]:
-    found = (item.get("metadata") or {}).get(kind)
-    return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
+    return dict((item.get("metadata") or {}).get("annotations") or {})
 
 
 def name_of(item: Object) -> str:
@@ -77,17 +72,17 @@ def launch_of(item: Object) -> str:
 def condition(item: Object, kind: str) -> Mapping[str, Any]:
     """Returns a condition of an object, empty where there is none."""
     found = (item.get("status") or {}).get("conditions") or []
-    return next((one for one in found if isinstance(one, Mapping) and one.get("type") == kind), {})
+    return next((one for one in found if one.get("type") == kind), {})
 
 
 def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
     """Returns the *pods* that *job*'s controller has made: anybody may copy a label."""
-    uid = uid_of(job)
-    return [
-        pod
-        for pod in pods
-        if any(owner.get("uid") == uid for owner in (pod.get("metadata") or {}).get("ownerReferences") or [])
-    ]
+    return [pod for pod in pods if uid_of(job) in {owner["uid"] for owner in owners_of(pod)}]
+
+
+def owners_of(item: Object) -> list[Object]:
+    """Returns the references of an object to those that own it."""
+    return list((item.get("metadata") or {}).get("ownerReferences") or [])
 
 
 def environment_of(job: Object) -> dict[str, str]:
@@ -95,9 +90,9 @@ def environment_of(job: Object) -> dict[str, str]:
     template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
     pairs = _of_node(template.get("containers")).get("env") or []
     return {
-        str(one["name"]): str(one["value"]).replace("$$", "$")  # Kubernetes makes one `$` of two
+        one["name"]: one["value"].replace("$$", "$")  # Kubernetes makes one `$` of two
         for one in pairs
-        if isinstance(one, dict) and "value" in one
+        if "value" in one
     }
 
 

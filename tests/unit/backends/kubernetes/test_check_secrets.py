@@ -1,4 +1,4 @@
-"""What check.sh finds of a Kubernetes' machines, of images, Secrets and claims."""
+"""What check.sh finds of Secrets and claims."""
 
 from __future__ import annotations
 
@@ -7,62 +7,10 @@ import json
 from typing import Any
 
 import pytest
-from unit.backends.kubernetes.check_api import IMAGE, NAMESPACE, Api, Launch, machine
+from unit.backends.kubernetes.check_api import NAMESPACE, Api, Launch
 from unit.backends.kubernetes.fake_api import Object, forbidden
 
 CLAIMS = f"{NAMESPACE}/persistentvolumeclaims"
-SMALL = {"cpu": "500m"}
-TAINT = {"key": "team", "value": "x", "effect": "NoSchedule"}
-
-
-@pytest.mark.parametrize(
-    ("machines", "settings", "verdict", "fix"),
-    [
-        ([machine("a", has=SMALL)], {}, "fails", "choose smaller CPUS, MEMORY or GPUS, or add larger machines"),
-        ([machine("a", has={"cpu": "2"})], {}, "unknown", "launch fewer workers, or add machines"),
-        ([], {}, "fails", "launch fewer workers, or add machines"),
-        ([machine("a", ready="False")], {}, "fails", "launch fewer workers, or add machines"),
-        ([machine("a", unschedulable=True)], {}, "fails", "launch fewer workers, or add machines"),
-        ([machine("a", taints=[TAINT])], {}, "fails", "TOLERATIONS=team=x:NoSchedule"),
-        ([machine("a", taints=[TAINT])], {"TOLERATIONS": "team=x:NoSchedule"}, "fine", ""),
-        ([machine("a", taints=[TAINT])], {"TOLERATIONS": "team:NoExecute"}, "fails", "TOLERATIONS=team=x:NoSchedule"),
-        ([machine("a", taints=[TAINT])], {"TOLERATIONS": "team=y"}, "fails", "TOLERATIONS=team=x:NoSchedule"),
-        ([machine("a", taints=[{**TAINT, "effect": "PreferNoSchedule"}])], {}, "fine", ""),
-        ([machine("a", taints=[{"key": "k", "effect": "NoExecute"}])], {}, "fails", "TOLERATIONS=k:NoExecute"),
-        ([machine("a", labels={"zone": "1"})], {"NODE_SELECTOR": "zone=1"}, "fine", ""),
-        (
-            [machine("a")],
-            {"NODE_SELECTOR": "zone=1"},
-            "fails",
-            "kubectl get nodes --show-labels  # then set NODE_SELECTOR to labels that there are",
-        ),
-        ([machine("a", has={"nvidia.com/gpu": "8"})], {"GPUS": "2"}, "fine", ""),
-        ([machine("a")], {"GPUS": "2"}, "fails", "choose smaller CPUS, MEMORY or GPUS, or add larger machines"),
-    ],
-)
-def test_machines_could_hold_the_pods_at_all(
-    api: Api, launch: Launch, *, machines: list[Object], settings: dict[str, str], verdict: str, fix: str
-) -> None:
-    """What keeps most of them away is what is to be fixed."""
-    api.objects["/api/v1/nodes"] = {"items": machines}
-    ((found, text, next_step),) = launch.item("machines", **settings)
-    assert (found, next_step) == (verdict, fix), text
-
-
-@pytest.mark.parametrize(
-    ("named", "there", "verdict"),
-    [
-        (IMAGE, [IMAGE], "fine"),
-        (IMAGE, ["iad.ocir.io/ns/plain:2"], "unknown"),
-        (f"{IMAGE}@sha256:{'1' * 64}", [f"iad.ocir.io/ns/plain@sha256:{'1' * 64}"], "fine"),
-    ],
-)
-def test_an_image_that_a_machine_has_is_fine(
-    api: Api, launch: Launch, named: str, there: list[str], verdict: str
-) -> None:
-    """Whether it could be pulled is not known."""
-    api.objects["/api/v1/nodes"] = {"items": [machine("a", images=there)]}
-    assert launch.item("image", IMAGE=named)[0][0] == verdict
 
 
 def pull_secret(*hosts: str) -> Object:
