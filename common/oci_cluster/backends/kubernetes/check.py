@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,13 +21,11 @@ from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.system.console import Say
 from oci_cluster.system.text import printable
 
-Object = Mapping[str, Any]
 Settings = Mapping[str, Any]
 # How long one request is repeated: a person waits for it.
 _PATIENCE_S = 20.0
-_FORBIDDEN, _NOT_FOUND = 403, 404
+_FORBIDDEN = 403
 _ITEMS = ("API", "rights", "namespace", "Job", "quota")
-_DOCKER_HUB = "docker.io"
 
 
 def findings(checked: Checked, say: Say) -> Iterator[Finding]:
@@ -94,9 +90,11 @@ def _looks(
     yield from preflight.looks(service, settings, count)
     yield "quota", partial(preflight.quota, service, wanted, count)
     for name in settings["pull_secrets"]:
-        yield "pull secret", partial(_pull_secret, service, name, settings["image"])
+        login = "--docker-server=<registry> --docker-username='<namespace>/<user>' --docker-password='<auth token>'"
+        make = f"docker-registry {name} {login}"
+        yield "pull secret", partial(_secret, service, "pull secret", name, make)
     for name in settings["env_secrets"]:
-        yield "Secret", partial(_secret, service, name)
+        yield "Secret", partial(_secret, service, "Secret", name, f"generic {name} --from-env-file={name}.env")
 
 
 def _of(item: str, look: preflight.Look) -> Iterator[Finding]:
@@ -124,28 +122,13 @@ def _reached(service: Service, given: Mapping[str, str]) -> Finding:
 def _namespace(service: Service) -> Iterator[Finding]:
     name = service.namespace
     make = f"kubectl create namespace {name}"
-    told = f"{name} is there"
-    try:
-        found = service.find(f"/api/v1/namespaces/{name}")
-    except KubernetesError as error:
-        if error.code != _FORBIDDEN:
-            raise
-        # A Secret is made there by every launch; nothing is kept of this one.
-        body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "check", "namespace": name}}
-        found = {}
-        told += ": a Secret could be made in it"
-        try:
-            service.create(service.path("secrets"), body, dry_run=True)
-        except KubernetesError as refusal:
-            if refusal.code != _NOT_FOUND:
-                raise
-            found = None
+    found = service.find(f"/api/v1/namespaces/{name}")
     if found is None:
         yield fails("namespace", f"there is no namespace {name}", make)
     elif (phase := (found.get("status") or {}).get("phase", "Active")) != "Active":
         yield fails("namespace", f"{name} is {printable(phase)}", f"wait until it is gone, then: {make}")
     else:
-        yield fine("namespace", told)
+        yield fine("namespace", f"{name} is there")
 
 
 def _job(service: Service, job: dict[str, Any]) -> Iterator[Finding]:
@@ -178,50 +161,13 @@ def _refusal_of_pods(service: Service, job: dict[str, Any]) -> KubernetesError |
     return None
 
 
-def _secret(service: Service, name: str) -> Iterator[Finding]:
-    if service.find(service.path("secrets", name)) is None:
-        make = f"kubectl -n {service.namespace} create secret generic {name} --from-env-file={name}.env"
-        yield fails("Secret", f"ENV_SECRETS: there is no Secret {name} in namespace {service.namespace}", make)
+def _secret(service: Service, item: str, name: str, make: str) -> Iterator[Finding]:
+    """Yields whether the Secret *name* is there, which the words *make* of ``kubectl create secret`` make."""
+    if service.find(service.path("secrets", name)):
+        yield fine(item, f"{name} is there")
     else:
-        yield fine("Secret", f"{name} is there")
-
-
-def _pull_secret(service: Service, name: str, image: str) -> Iterator[Finding]:
-    host = _registry_of(image)
-    make = (
-        f"kubectl -n {service.namespace} create secret docker-registry {name} --docker-server={host} "
-        "--docker-username='<namespace>/<user>' --docker-password='<auth token>'"
-    )
-    found = service.find(service.path("secrets", name))
-    if found is None:
-        yield fails("pull secret", f"there is no Secret {name} in namespace {service.namespace}", make)
-        return
-    again = f"kubectl -n {service.namespace} delete secret {name}\n{make}"
-    hosts = _registries_in(found)
-    if hosts is None:
-        yield fails("pull secret", f"Secret {name} is none for images (kubernetes.io/dockerconfigjson)", again)
-    elif host not in hosts:
-        told = f"Secret {name} is for {', '.join(hosts) or 'no registry'}, and the image is in {host}"
-        yield fails("pull secret", told, again)
-    else:
-        yield fine("pull secret", f"{name} has a login for {host}")
-
-
-def _registry_of(image: str) -> str:
-    """Returns the host of *image*'s registry; without one it is Docker Hub's."""
-    host, slash, _ = image.partition("/")
-    return host if slash and (set(host) & set(".:") or host == "localhost") else _DOCKER_HUB
-
-
-def _registries_in(secret: Object) -> list[str] | None:
-    """Returns the registries of *secret*'s logins; None: it is no Secret for images."""
-    try:
-        text = base64.b64decode(str((secret.get("data") or {})[".dockerconfigjson"]), validate=True)
-        hosts = list(json.loads(text)["auths"])
-    except (KeyError, ValueError, TypeError):
-        return None
-    plain = [str(one).removeprefix("https://").partition("/")[0] for one in hosts]
-    return [_DOCKER_HUB if one == "index.docker.io" else printable(one) for one in plain]
+        told = f"there is no Secret {name} in namespace {service.namespace}"
+        yield fails(item, told, f"kubectl -n {service.namespace} create secret {make}")
 
 
 # --- Rights -----------------------------------------------------------------------------------------------------------

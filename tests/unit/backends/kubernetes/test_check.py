@@ -89,11 +89,10 @@ def test_a_kubeconfig_that_is_not_there_fails(tmp_path: Path) -> None:
 )
 def test_what_the_api_does_not_tell_is_not_known(api: Api, launch: Launch, part: str, item: str) -> None:
     """Neither what is forbidden nor what failed passes for fine; the others are looked at all the same."""
-    if item != "namespace":
-        api.refusals[part] = forbidden("get", item, "")
-        found = launch.found()
-        assert (found[item][0][0], found["API"][0][0]) == ("unknown", "fine")
-        assert found[item][0][1].startswith("you may not look at it: ")
+    api.refusals[part] = forbidden("get", item, "")
+    found = launch.found()
+    assert (found[item][0][0], found["API"][0][0]) == ("unknown", "fine")
+    assert found[item][0][1].startswith("you may not look at it: ")
     api.refusals[part] = (500, "InternalError", "broken") if item != "Job" else (0, "", "")
     if item != "Job":
         assert launch.found()[item][0][0] == "unknown"
@@ -131,16 +130,6 @@ def test_a_namespace_that_is_not_there_fails(api: Api, launch: Launch) -> None:
     found = launch.found()
     assert found["namespace"] == [("fails", "there is no namespace mine", "kubectl create namespace mine")]
     assert found["Job"][0][:2] == ("unknown", "its namespace is not there")
-
-
-def test_a_namespace_that_may_not_be_looked_at_is_tried(api: Api, launch: Launch) -> None:
-    """By a dry run of what each launch makes there."""
-    api.refusals[f"GET {NAMESPACE}?"] = forbidden("get", "namespaces", "")
-    assert launch.found()["namespace"] == [("fine", "mine is there: a Secret could be made in it", "")]
-    api.refusals[f"POST {NAMESPACE}/secrets"] = (404, "NotFound", 'namespaces "mine" not found')
-    assert launch.found()["namespace"][0][::2] == ("fails", "kubectl create namespace mine")
-    api.refusals[f"POST {NAMESPACE}/secrets"] = forbidden("create", "secrets", "")
-    assert launch.found()["namespace"][0][0] == "unknown"
 
 
 def test_a_namespace_that_is_being_removed_fails(api: Api, launch: Launch) -> None:

@@ -2,38 +2,22 @@
 
 from __future__ import annotations
 
-import base64
-import json
 from typing import Any
 
 import pytest
 from unit.backends.kubernetes.check_api import NAMESPACE, Api, Launch
-from unit.backends.kubernetes.fake_api import Object, forbidden
+from unit.backends.kubernetes.fake_api import forbidden
 
 CLAIMS = f"{NAMESPACE}/persistentvolumeclaims"
 
 
-def pull_secret(*hosts: str) -> Object:
-    text = json.dumps({"auths": {host: {} for host in hosts}})
-    return {"metadata": {"name": "ocir"}, "data": {".dockerconfigjson": base64.b64encode(text.encode()).decode()}}
-
-
-def test_a_pull_secret_is_there_and_for_the_images_registry(api: Api, launch: Launch) -> None:
-    """Else what makes it is told; nothing of its content is."""
-    make = "kubectl -n mine create secret docker-registry ocir --docker-server=iad.ocir.io "
+def test_a_pull_secret_is_there(api: Api, launch: Launch) -> None:
+    """Else what makes it is told. Its login is nobody's to read here."""
+    make = "kubectl -n mine create secret docker-registry ocir --docker-server=<registry> "
     ((verdict, text, fix),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
     assert (verdict, text, fix.startswith(make)) == ("fails", "there is no Secret ocir in namespace mine", True)
-    place = f"{NAMESPACE}/secrets/ocir"
-    api.objects[place] = pull_secret("https://iad.ocir.io/v2/", "other")
-    assert launch.item("pull secret", IMAGE_PULL_SECRETS="ocir") == [("fine", "ocir has a login for iad.ocir.io", "")]
-    api.objects[place] = pull_secret("https://index.docker.io/v1/")
-    ((verdict, text, fix),) = launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")
-    assert (verdict, text) == ("fails", "Secret ocir is for docker.io, and the image is in iad.ocir.io")
-    assert fix.startswith(f"kubectl -n mine delete secret ocir\n{make}")
-    assert launch.item("pull secret", IMAGE="docker.io/library/plain:1", IMAGE_PULL_SECRETS="ocir")[0][0] == "fine"
-    for data in ({}, {".dockerconfigjson": "?"}, {".dockerconfigjson": base64.b64encode(b"[]").decode()}):
-        api.objects[place] = {"metadata": {"name": "ocir"}, "data": data}
-        assert "is none for images" in launch.item("pull secret", IMAGE_PULL_SECRETS="ocir")[0][1]
+    api.objects[f"{NAMESPACE}/secrets/ocir"] = {"metadata": {"name": "ocir"}}
+    assert launch.item("pull secret", IMAGE_PULL_SECRETS="ocir") == [("fine", "ocir is there", "")]
 
 
 def test_a_secret_of_variables_is_there(api: Api, launch: Launch) -> None:

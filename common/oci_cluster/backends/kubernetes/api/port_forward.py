@@ -64,7 +64,8 @@ class PodPortForward:
         """Returns a new connection to the port."""
         where = f"port {self._port} of {self._node}"
         try:
-            line = self._line(self._service.path("pods", states.name_of(self._pod()), sub="portforward"))
+            path = self._service.path("pods", states.name_of(self._pod()), sub="portforward")
+            line = open_line(self._service.access, path, self._port, self._is_answered)
         except KubernetesError as error:
             if error.exit_code == ExitCode.NOT_PERMITTED:
                 needed = "create and get of pods/portforward, see Rights in docs/kubernetes-admin.md"
@@ -76,16 +77,6 @@ class PodPortForward:
             # What is forwarded is loopback: what listens on the pod's own address alone is not reached.
             raise BackendError(f"nobody listens on {where}, on its 127.0.0.1 or all addresses: {said}")
         return self._lines.carry(line)
-
-    def _line(self, path: str) -> PortLine:
-        """Returns a line to *path*; without an answer it is asked for once more."""
-        try:
-            return open_line(self._service.access, path, self._port, self._is_answered)
-        except KubernetesError as error:
-            if error.code:
-                raise
-        # It has not been let in, so nothing was done.
-        return open_line(self._service.access, path, self._port, self._is_answered)
 
     def _pod(self) -> Object:
         service = self._service

@@ -5,8 +5,7 @@ The latter is out of the status of Kueue's ClusterQueues. Nothing is asked here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -52,34 +51,6 @@ def shown(number: Decimal) -> str:
 # --- Teams ------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Use:
-    """One resource of one flavor of one team."""
-
-    team: str
-    flavor: str
-    resource: str
-    nominal: Decimal
-    used: Decimal
-    """With what is borrowed, and with quota that is reserved for a cluster."""
-    borrowed: Decimal
-
-
-def uses(queue: Object) -> Iterator[Use]:
-    """Yields a team's use of each resource, in the order of its quotas."""
-    spec, status = queue.get("spec") or {}, queue.get("status") or {}
-    totals = {
-        (flavor.get("name"), one.get("name")): one
-        for flavor in status.get("flavorsReservation") or []
-        for one in flavor.get("resources") or []
-    }
-    flavors = [flavor for group in spec.get("resourceGroups") or [] for flavor in group.get("flavors") or []]
-    for name, one in [(flavor["name"], one) for flavor in flavors for one in flavor.get("resources") or []]:
-        total = totals.get((name, one["name"]), {})
-        amounts = map(_amount, (one.get("nominalQuota"), total.get("total"), total.get("borrowed")))
-        yield Use(queue["metadata"]["name"], name, one["name"], *amounts)
-
-
 def _amount(value: object) -> Decimal:
     return amount(value) if is_amount(value) else _ZERO
 
@@ -96,18 +67,34 @@ def state_of(queue: Object) -> str:
     return "open" if active else "unknown"
 
 
-def described(queues: Sequence[Object], counts: Mapping[str, tuple[int, int]]) -> list[dict[str, Any]]:
-    """Returns what ``quota.sh show --json`` prints; *counts*: clusters that run, and wait."""
-    teams: dict[str, dict[str, Any]] = {}
-    for queue in queues:
-        name, (running, waiting) = queue["metadata"]["name"], counts.get(queue["metadata"]["name"], (0, 0))
-        cohort, state = (queue.get("spec") or {}).get("cohortName") or "", state_of(queue)
-        own = {"team": name, "cohort": cohort, "state": state, "running": running, "waiting": waiting}
-        teams[name] = {**own, "flavors": {}}
-        for use in uses(queue):
-            amounts = {key: shown(getattr(use, key)) for key in ("nominal", "used", "borrowed")}
-            teams[name]["flavors"].setdefault(use.flavor, {})[use.resource] = amounts
-    return list(teams.values())
+def described(queue: Object, running: int, waiting: int) -> dict[str, Any]:
+    """Returns what ``quota.sh show --json`` prints of a team: its clusters, and its use of each resource."""
+    spec, status = queue.get("spec") or {}, queue.get("status") or {}
+    totals = {
+        (flavor.get("name"), one.get("name")): one
+        for flavor in status.get("flavorsReservation") or []
+        for one in flavor.get("resources") or []
+    }
+    flavors: dict[str, dict[str, Any]] = {}
+    for flavor in [flavor for group in spec.get("resourceGroups") or [] for flavor in group.get("flavors") or []]:
+        for one in flavor.get("resources") or []:
+            # With what is borrowed, and with quota that is reserved for a cluster.
+            total = totals.get((flavor["name"], one["name"]), {})
+            amounts = {
+                "nominal": one.get("nominalQuota"),
+                "used": total.get("total"),
+                "borrowed": total.get("borrowed"),
+            }
+            found = {name: shown(_amount(value)) for name, value in amounts.items()}
+            flavors.setdefault(flavor["name"], {})[one["name"]] = found
+    return {
+        "team": queue["metadata"]["name"],
+        "cohort": spec.get("cohortName") or "",
+        "state": state_of(queue),
+        "running": running,
+        "waiting": waiting,
+        "flavors": flavors,
+    }
 
 
 HEAD = ("TEAM", "STATE", "RUNNING", "WAITING", "FLAVOR", "RESOURCE", "NOMINAL", "USED", "BORROWED")

@@ -67,8 +67,7 @@ def queue(name: str, nominal: str, used: str, borrowed: str = "0", **more: Any) 
 
 def test_a_team_uses_its_own_and_what_it_borrows() -> None:
     """Its own words stand in the first of its rows."""
-    a, b = queue("a", "8", "12", "4"), queue("b", "8", "2")
-    teams = usage.described([a, b], {"b": (1, 2)})
+    teams = [usage.described(queue("a", "8", "12", "4"), 0, 0), usage.described(queue("b", "8", "2"), 1, 2)]
     assert usage.rows(teams) == [
         ["a", "open", "0", "0", "f", "gpu", "8", "12", "4"],
         ["b", "open", "1", "2", "f", "gpu", "8", "2", "0"],
