@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
 from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
@@ -173,16 +172,13 @@ def _secret(service: Service, item: str, name: str, make: str) -> Iterator[Findi
 # --- Rights -----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Right:
+class Right(NamedTuple):
     """One verb with one kind of objects, as the Role in docs/kubernetes-admin.md has it."""
 
     group: str
-    resource: str
-    """With what of it, such as ``pods/log``."""
+    resource: str  # with what of it, such as `pods/log`
     verb: str
-    without: str = ""
-    """What a launch lacks without it; empty: without it there is none."""
+    without: str  # what a launch lacks without it; empty: without it there is none
 
     @property
     def kind(self) -> str:

@@ -31,7 +31,7 @@ PATIENCE_S = 90.0
 LOOK_PATIENCE_S = 15.0
 # Seconds to connect; between two bytes of an answer: a list of a thousand pods takes one or two. Whoever has pressed
 # Ctrl-C, and whoever asks for what is only good to know, waits for less.
-_CONNECT_S, _ANSWER_S, _ANSWER_WHEN_STOPPED_S, _GLANCE_S = 10.0, 20.0, 5.0, 3.0
+_CONNECT_S, ANSWER_S, _ANSWER_WHEN_STOPPED_S, _GLANCE_S = 10.0, 20.0, 5.0, 3.0
 # What is asked of a list at once: a cluster of any size is one page, of up to 8 MB. kubectl asks for 500.
 _PAGE = 1000
 _PASSING = {408, 429, 500, 502, 503, 504}
@@ -110,7 +110,9 @@ class Service:
 
     def glance(self, path: str) -> Object:
         """Returns the object at *path*, asked for once, and not for long."""
-        return self._object_of(self._single(path, {}, answer_s=_GLANCE_S))
+        with self.stream(path, read_s=_GLANCE_S) as answer:
+            answer.read()
+            return self._object_of(answer)
 
     def find(self, path: str) -> Object | None:
         """Returns the object at *path*, None where there is none."""
@@ -185,19 +187,9 @@ class Service:
         answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {}, body)
         return bool((answer.get("status") or {}).get("allowed"))
 
-    def text(self, path: str, **query: Any) -> bytes:
-        """Returns a log at *path*, asked for once: a machine may be away."""
-        return self._single(path, query).content
-
-    def _single(self, path: str, query: Any, answer_s: float = _ANSWER_S) -> httpx.Response:
-        try:
-            return self._once("GET", path, query, answer_s=answer_s)
-        except RequestFailedError as error:
-            raise _as_error(error) from error
-
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:
-        """Opens a log that is followed, without repeats, for *read_s* of silence."""
+        """Opens the answer of *path*, such as a log, without repeats, for *read_s* of silence."""
         timeout = httpx.Timeout(_CONNECT_S, read=read_s)
         with as_kubernetes_error(path), self._client.stream("GET", path, params=query, timeout=timeout) as answer:
             if answer.is_error:
@@ -213,21 +205,12 @@ class Service:
     def _ask(self, method: str, path: str, query: Any, body: Any = None, kind: str = "application/json") -> Object:
         self.changes += method != "GET"
         try:
-            return self._object_of(self._repeats.call(lambda: self._once(method, path, query, body, kind=kind)))
+            return self._object_of(self._repeats.call(lambda: self._once(method, path, query, body, kind)))
         except RequestFailedError as error:
             raise _as_error(error) from error
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        query: Any,
-        body: Any = None,
-        *,
-        kind: str = "application/json",
-        answer_s: float = _ANSWER_S,
-    ) -> httpx.Response:
-        timeout = httpx.Timeout(_ANSWER_WHEN_STOPPED_S if self._is_stopped() else answer_s, connect=_CONNECT_S)
+    def _once(self, method: str, path: str, query: Any, body: Any, kind: str) -> httpx.Response:
+        timeout = httpx.Timeout(_ANSWER_WHEN_STOPPED_S if self._is_stopped() else ANSWER_S, connect=_CONNECT_S)
         content = None if body is None else json.dumps(body)
         headers = {"Accept": "application/json", **({"Content-Type": kind} if content else {})}
         try:

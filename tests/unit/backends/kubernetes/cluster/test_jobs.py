@@ -119,7 +119,7 @@ def test_who_may_not_read_logs_is_told(place: KubernetesPlace) -> None:
     place.fake.before = refuse
     place.later()
     with pytest.raises(KubernetesError, match=r"pods/log.*docs/kubernetes-admin.md has the rights") as error:
-        backend.told(cluster.handle)
+        backend._seen.told(cluster.handle)
     assert error.value.exit_code == ExitCode.NOT_PERMITTED
 
 
