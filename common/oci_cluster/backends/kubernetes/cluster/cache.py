@@ -262,9 +262,7 @@ class Seen:
             self.look(cluster)
         known = self._known[cluster.handle]
         environment = states.JobView.of(known.job).environment
-        pods = sorted(known.pods or [], key=states.created_of)
-        found = {index: pod for pod in pods if (index := states.index_of(pod)) is not None}
-        return {states.node_of(index, environment).name: found[index] for index in sorted(found)}
+        return {states.node_of(index, environment).name: pod for index, pod in states.newest(known.pods or []).items()}
 
     def unstarted(self, job: str) -> list[str]:
         """Returns the nodes of *job* that had not started when they were last seen."""

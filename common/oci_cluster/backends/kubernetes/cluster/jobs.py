@@ -15,13 +15,12 @@ from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
 
+# What a cluster has besides its Job and its pods.
 _KINDS = {
     "NetworkPolicy": "networkpolicies",
     "Secret": "secrets",
     "Service": "services",
 }
-# What a cluster has besides its Job; all of it goes with that.
-_OWNED = ("pods", *_KINDS.values())
 # Kubernetes' own: its controllers look after seconds, a kubelet answers within some.
 _GONE_S = 60.0
 # How long the end of main's pod may take to be counted: its controller looks at pods that have ended once a second.
@@ -173,59 +172,43 @@ class Jobs:
             if node in nodes and not states.termination_of(pod):
                 self._service.delete(self._service.path("pods", states.name_of(pod)), grace_s=grace_s)
 
-    def _left(self, kind: str, cluster: Cluster, name: str) -> list[Object]:
-        """Returns the objects of a *kind* that are left, where the user may see them."""
-        service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
-        try:
-            if kind == "secrets":  # one by one: who may list them reads the keys of all launches at once
-                named = (service.find(service.path(kind, own)) for own in (name, f"{name}-code"))
-                return [item for item in named if item and states.launch_of(item) == cluster.launch_id]
-            found = service.items(service.path(kind), labelSelector=chosen)
-        except KubernetesError as error:
-            if error.code != 403:
-                raise
-            return []
-        # Anybody may put a label on what is theirs: a cluster's own are its Job's, or bear its name and are nobody's.
-        unowned = {name, f"{name}-main"} if kind != "pods" else set()
-        return [item for item in found if _is_own(item, name, unowned)]
-
     def remove(self, cluster: Cluster, name: str) -> None:
         """Removes the Job *name*, and returns when nothing that it owns is left.
 
         Raises:
-            BackendError: something was left for a minute and the nodes' grace.
+            BackendError: pods were left for a minute and the nodes' grace.
         """
         service = self._service
-        there = service.find(service.path("jobs", name))
-        if there is not None and states.launch_of(there) == cluster.launch_id:
+        job = service.find(service.path("jobs", name)) or {}
+        if states.launch_of(job) == cluster.launch_id:
             service.delete(service.path("jobs", name))
-        pods = (((there or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+        # Kubernetes removes what the Job owns. By name, as nobody owns what was made of a dry run, by hand.
+        for kind, suffix in (("secrets", "-code"), ("services", "-main"), ("networkpolicies", "-main")):
+            for own in (name, f"{name}{suffix}"):
+                try:
+                    service.delete(service.path(kind, own))
+                except KubernetesError as error:
+                    if error.code != 403:
+                        raise
+        pods = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
         grace_s = float(pods.get("terminationGracePeriodSeconds", 30))
         began, is_forced = self._clock(), False
-        while True:
-            left = {kind: self._left(kind, cluster, name) for kind in _OWNED}
-            names = [f"{kind}/{states.name_of(item)}" for kind, items in left.items() for item in items]
-            if not names:
-                return
-            for kind in _KINDS.values():
-                for item in left[kind]:
-                    if not states.owners_of(item):  # made of a dry run, by hand: nobody owns it
-                        service.delete(service.path(kind, states.name_of(item)))
+        while left := self._pods_left(cluster, name):
             waited_s = self._clock() - began
             if waited_s > grace_s + _GONE_S:
-                raise BackendError(f"{', '.join(names[:5])} of {cluster.name} did not go within {waited_s:.0f} s")
+                raise BackendError(f"{', '.join(left[:5])} of {cluster.name} did not go within {waited_s:.0f} s")
             if waited_s > grace_s and not is_forced:
                 is_forced = True
-                for pod in left["pods"]:  # on a machine that nobody hears of, nobody says that they have ended
-                    service.delete(service.path("pods", states.name_of(pod)), grace_s=0)
+                for pod in left:  # on a machine that nobody hears of, nobody says that they have ended
+                    service.delete(service.path("pods", pod), grace_s=0)
             self._sleep(0.2)
 
-
-def _is_own(item: Object, job: str, named: Collection[str]) -> bool:
-    """Returns whether *job* owns an object, or nobody does that is *named*."""
-    owners = states.owners_of(item)
-    is_its = any(owner.get("kind") == "Job" and owner.get("name") == job for owner in owners)
-    return is_its or (not owners and states.name_of(item) in named)
+    def _pods_left(self, cluster: Cluster, job: str) -> list[str]:
+        """Returns the pods of *job* that are left: anybody may copy their label."""
+        service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
+        pods = service.items(service.path("pods"), labelSelector=chosen)
+        owned = {states.name_of(pod): [(one["kind"], one["name"]) for one in states.owners_of(pod)] for pod in pods}
+        return [pod for pod, owners in owned.items() if ("Job", job) in owners]
 
 
 def _ended(nodes: Collection[str], unstarted: Collection[str] = ()) -> dict[str, str]:

@@ -236,24 +236,18 @@ def _stop_code(text: str) -> int | None:
     return int(ExitCode.STOPPED)
 
 
-def indexes(text: Any) -> frozenset[int]:
-    """Returns the numbers of a list such as ``1,3-5``; of what is none, none."""
+def indexes(text: str | None) -> frozenset[int]:
+    """Returns the numbers of a list such as ``1,3-5``, as the Job controller writes it."""
     found: set[int] = set()
-    for part in str(text or "").split(","):
-        first, dash, last = part.partition("-")
-        if first.isdecimal() and (last.isdecimal() or not dash):
-            begin, end = int(first), int(last or first)
-            found.update(range(begin, min(end, begin + _MOST_NODES) + 1))
+    for part in text.split(",") if text else []:
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)
 
 
 def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
     """Returns all nodes' states by index, then of those that ended with their places."""
-    by_index: dict[int, Object] = {}
-    for one in sorted(pods, key=created_of):
-        if (place := index_of(one)) is not None:
-            by_index[place] = one  # of several the newest: the others are what Kubernetes has taken away
-    found = []
+    by_index, found = newest(pods), []
     for index in [*range(view.size), *view.dropped]:
         node = node_of(index, view.environment).name
         pod = by_index.get(index)
@@ -272,6 +266,12 @@ def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
         return True
     is_over = view.is_finished and {0} <= view.completed and index not in view.failed
     return index > 0 and is_disrupted(pod) and bool(termination_of(pod)) and (node in view.unstarted or is_over)
+
+
+def newest(pods: Sequence[Object]) -> dict[int, Object]:
+    """Returns the newest pod of each index; others are what Kubernetes has taken away."""
+    found = {index_of(pod): pod for pod in sorted(pods, key=created_of)}
+    return {index: found[index] for index in sorted(one for one in found if one is not None)}
 
 
 def index_of(pod: Object) -> int | None:
