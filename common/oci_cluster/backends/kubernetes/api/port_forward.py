@@ -182,29 +182,26 @@ def open_line(access: Access, path: str, port: int, is_answered: threading.Event
     """
     with as_kubernetes_error(path):
         tls = access.tls
+        url = f"{access.server.rstrip('/')}{path}?ports={port}"
+        # Whoever looked for the pod just now has asked for a new token, if that was needed.
+        request = next(access.auth_with(tls).sync_auth_flow(httpx.Request("GET", url)))
         # Servers of version 1.3 send tickets when they like. The library reads and writes in two threads, and a ticket
         # that is read while the first request is written was seen to lose that request (OpenSSL 3.0).
-        tls.maximum_version = ssl.TLSVersion.TLSv1_2
-        url = f"{access.server.rstrip('/')}{path}?ports={port}"
-        requests = access.auth_with(tls).sync_auth_flow(httpx.Request("GET", url))
-        request = next(requests)
-        while True:
+        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED):
+            tls.maximum_version = version
             try:
                 return PortLine(*_connect(request, tls, access), is_answered)
             except ssl.SSLError as error:
-                if "PROTOCOL" not in (error.reason or "") or tls.maximum_version != ssl.TLSVersion.TLSv1_2:
-                    raise
-                tls.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED  # a server that wants nothing but 1.3
+                if "PROTOCOL" not in (error.reason or "") or version != ssl.TLSVersion.TLSv1_2:
+                    raise  # else it is a server that wants nothing but 1.3
             except InvalidStatus as error:
                 answer = error.response
                 headers, body = list(answer.headers.raw_items()), bytes(answer.body or b"")
                 refusal = httpx.Response(answer.status_code, headers=headers, content=body, request=request)
-                try:
-                    request = requests.send(refusal)  # a token that is not taken any more is asked for again
-                except StopIteration:
-                    raise httpx.HTTPStatusError("refused", request=request, response=refusal) from error
+                raise httpx.HTTPStatusError("refused", request=request, response=refusal) from error
             except (InvalidHandshake, WebSocketException) as error:
                 raise OSError(str(error)) from error
+    raise AssertionError  # the second version returns or raises
 
 
 def _connect(request: httpx.Request, tls: ssl.SSLContext, access: Access) -> tuple[ClientConnection, socket.socket]:

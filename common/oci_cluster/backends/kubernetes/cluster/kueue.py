@@ -49,9 +49,14 @@ def waiting_line(job: Object | None, workload: Object | None, pending_workloads:
     Such as ``queued 12m, place 3 of 7 in team-a: insufficient unused quota for nvidia.com/gpu in flavor a10, 8 more
     needed``. Of the *job* only the age counts, where Kueue has made no *workload* of it yet.
     """
-    place = place_of(workload, pending_workloads) if workload else ""
-    since = _since(workload, now) if workload else f"queued {_age(job or {}, now)}"
-    return f"{since}{place and f', {place}'}: {why(job, workload, now)}"
+    since, place = f"queued {_age(job or {}, now)}", None
+    if workload:
+        since, place = _since(workload, now), position(workload, pending_workloads)
+    if place:
+        own, count, of_all = place
+        more = f" ({of_all} of all its team)" if of_all > own else ""
+        since += f", place {own} of {count} in {printable(_queue_of(workload or {})[1])}{more}"
+    return f"{since}: {why(job, workload, now)}"
 
 
 def why(job: Object | None, workload: Object | None, now: float) -> str:
@@ -113,16 +118,6 @@ def was_just_preempted(workload: Object | None) -> bool:
     """Returns whether a preemption is why a cluster waits, as its line tells then."""
     evicted = condition(workload or {}, "Evicted")
     return evicted.get("status") == "True" and evicted.get("reason") == "Preempted"
-
-
-def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
-    """Returns a cluster's place in its queue, such as ``place 3 of 7 in team-a``."""
-    found = position(workload, pending_workloads)
-    if found is None:
-        return ""
-    own, count, of_all = found
-    more = f" ({of_all} of all its team)" if of_all > own else ""
-    return f"place {own} of {count} in {printable(_queue_of(workload)[1])}{more}"
 
 
 def position(workload: Object, pending_workloads: Sequence[Object]) -> tuple[int, int, int] | None:

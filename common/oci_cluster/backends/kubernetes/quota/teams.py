@@ -96,10 +96,10 @@ class _Reader:
         if isinstance(part, tuple):
             part = part[isinstance(value, dict)]
         if isinstance(part, list):
-            return [self.read(one, part[0], place) for one in (value if isinstance(value, list) else [value])]
+            words = value if isinstance(value, list) else [value] if value is not None else []
+            return [self.read(word, part[0], place) for word in words]
         if not isinstance(part, dict):
-            is_one = isinstance(value, part if part is not str else str | int | float | None)
-            if not is_one:
+            if not isinstance(value, str | int | float | None if part is str else part):
                 self.note(place, f"expected {'yes or no' if part is bool else 'a number' if part is int else 'a word'}")
             return ("" if value is None else str(value)) if part is str else value
         if not isinstance(value, dict | None):

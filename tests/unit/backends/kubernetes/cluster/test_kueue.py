@@ -71,8 +71,8 @@ def test_the_line_says_since_when_where_and_why() -> None:
 
 def test_a_place_behind_other_queues_of_the_team_is_told() -> None:
     others = pending(("job-x-1", 0, 4)) + pending(("z", 0, 0), queue="other")
-    assert queue.place_of(workload(), others) == "place 1 of 1 in team-a (5 of all its team)"
-    assert queue.place_of(workload(), pending(("job-x-1", 0, 0), queue="other")) == ""
+    assert line(workload(), others) == f"queued 12m, place 1 of 1 in team-a (5 of all its team): {WAITS}"
+    assert line(workload(), pending(("job-x-1", 0, 0), queue="other")) == f"queued 12m: {WAITS}"
 
 
 @pytest.mark.parametrize(
