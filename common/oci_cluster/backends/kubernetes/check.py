@@ -161,7 +161,7 @@ def _refusal_of_pods(service: Service, job: dict[str, Any]) -> KubernetesError |
 
 
 def _secret(service: Service, item: str, name: str, make: str) -> Iterator[Finding]:
-    """Yields whether the Secret *name* is there, which the words *make* of ``kubectl create secret`` make."""
+    """Yields whether the Secret *name* is there; *make* are words of kubectl."""
     if service.find(service.path("secrets", name)):
         yield fine(item, f"{name} is there")
     else:

@@ -189,7 +189,7 @@ class Service:
 
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:
-        """Opens the answer of *path*, such as a log, without repeats, for *read_s* of silence."""
+        """Opens the answer of *path* once, for *read_s* of silence."""
         timeout = httpx.Timeout(_CONNECT_S, read=read_s)
         with as_kubernetes_error(path), self._client.stream("GET", path, params=query, timeout=timeout) as answer:
             if answer.is_error:

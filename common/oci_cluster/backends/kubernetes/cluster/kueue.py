@@ -83,7 +83,7 @@ def is_impossible(workload: Object | None) -> str:
 
 
 def _never_fits(said: str) -> bool:
-    """Returns whether Kueue has *said* that a part of a cluster fits into no flavor."""
+    """Returns whether Kueue has *said* that something fits into no flavor."""
     never = {name for found in _FITS_NEVER.finditer(said) for name in found.groupdict().values() if name}
     return bool(never) and never >= set(_FITS_LATER.findall(said))
 

@@ -1,4 +1,4 @@
-"""Look-ups of what settings name: claims, queues, priorities, quotas; for a launch, and for ``check.sh``.
+"""Look-ups of claims, queues, priorities and quotas, for launches and ``check.sh``.
 
 Each raises KubernetesError where the API refused, or did not answer.
 """
@@ -51,7 +51,7 @@ def check_place(service: Service, settings: Settings, count: int) -> None:
 
 
 def looks(service: Service, settings: Settings, count: int) -> Iterator[tuple[str, Look]]:
-    """Yields the item of each thing that *settings* name, and the look whether it is there."""
+    """Yields an item and its look for each thing that *settings* name."""
     if settings["queue"]:
         yield "queue", partial(_queue, service, settings["queue"])
     for setting in _CLASSES:

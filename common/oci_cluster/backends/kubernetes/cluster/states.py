@@ -237,7 +237,7 @@ def _stop_code(text: str) -> int | None:
 
 
 def indexes(text: str | None) -> frozenset[int]:
-    """Returns the numbers of a list such as ``1,3-5``, as the Job controller writes it."""
+    """Returns the numbers of a list such as ``1,3-5``."""
     found: set[int] = set()
     for part in text.split(",") if text else []:
         first, _, last = part.partition("-")

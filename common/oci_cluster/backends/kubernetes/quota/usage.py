@@ -68,7 +68,7 @@ def state_of(queue: Object) -> str:
 
 
 def described(queue: Object, running: int, waiting: int) -> dict[str, Any]:
-    """Returns what ``quota.sh show --json`` prints of a team: its clusters, and its use of each resource."""
+    """Returns what ``quota.sh show --json`` prints of a team."""
     spec, status = queue.get("spec") or {}, queue.get("status") or {}
     totals = {
         (flavor.get("name"), one.get("name")): one
