@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -98,15 +97,12 @@ def test_a_wait_has_a_limit(queued: Queued) -> None:
 
 
 def test_a_priority_that_is_not_there_is_told_to_who_may_not_list_them(queued: Queued) -> None:
-    """Kueue makes nothing of such a Job, and tells its own log alone: the launch says so after 20 s, and queue.sh."""
+    """Kueue makes nothing of such a Job, and tells its own log alone: the launch says so after 20 s."""
     site = queued.site
     launch = site.launch("plain", 1, RESULT, "--name", "lost", *queued.options, "--priority", "nowhere")
     site.wait_for(launch, "lost: queued")
     told = "Kueue has made nothing of it: there is no WorkloadPriorityClass nowhere (PRIORITY), or Kueue does not work"
     assert told in launch.err
-    (row,) = json.loads(site.run("queue", "--json"))
-    assert (row["cluster"], row["state"], row["nodes"], row["priority_class"]) == ("lost", "WAITING", 2, "nowhere")
-    assert told in row["why"]
     launch.interrupt()
     assert launch.wait(SOON_S) == 143, launch.err
     site.assert_nothing_left()
@@ -141,7 +137,7 @@ def test_a_cluster_that_is_larger_than_any_quota_says_so(queued: Queued) -> None
     """Before it waits for ever."""
     site = queued.site
     launch = site.launch("plain", 5, UP, *queued.options)
-    site.wait_for(launch, "it requests 6 pods")
+    site.wait_for(launch, "it can never start: insufficient quota for pods in flavor")
     if launch.process.poll() is None:
         launch.interrupt()
     assert launch.wait(SOON_S) not in {0, 70}, launch.err

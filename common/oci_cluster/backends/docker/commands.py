@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import re
 import shlex
 import sys
@@ -35,8 +34,6 @@ CODE = f"{_LABEL}code"
 KEPT_SETTINGS = {name: f"{_LABEL}{name.lower()}" for name in ("CPUS", "MEMORY", "SHM_SIZE", "GPUS", "HARDENED")}
 # Variables of which each node has its own.
 OWN = ("MODE", "NODE_RANK", "NODE_NAME")
-# The longest line of an --env-file: docker's reader (Go's bufio.Scanner) takes no longer one.
-_LONGEST_LINE = 65_000
 _CODE = "/code"
 _IMAGE = re.compile(r"(sha256:)?[A-Za-z0-9][A-Za-z0-9._/:@-]{0,400}")
 _GPUS = re.compile(r"[A-Za-z0-9][A-Za-z0-9=,\":._/-]{0,200}|\"[A-Za-z0-9=,:._/-]{1,200}\"")
@@ -263,11 +260,6 @@ def _check_environment(environment: Mapping[str, str]) -> None:
             raise SettingsError(
                 f"the value of {name} has a line break, and --env-file cannot hold it; "
                 "put the value into a file of your code"
-            )
-        if len(os.fsencode(f"{name}={text}")) > _LONGEST_LINE:
-            raise SettingsError(
-                f"the value of {name} has {len(text)} characters, and --env-file takes lines of {_LONGEST_LINE} bytes; "
-                "put it into a file of your code"
             )
 
 

@@ -112,16 +112,11 @@ class KubernetesBackend(Backend):
 
     @cached_property
     def _seen(self) -> Seen:
-        from oci_cluster.backends.kubernetes.cluster.cache import Seen
+        from oci_cluster.backends.kubernetes.cluster.cache import Seen, register
 
-        self._open_files()
-        return Seen(self.service, clock=self._clock)
-
-    def _open_files(self) -> None:
-        """Opens cluster dirs of this thread through this backend from here on."""
-        from oci_cluster.backends.kubernetes.cluster.cache import register
-
-        register(self.told, self.ask_to_stop)
+        seen = Seen(self.service, clock=self._clock)
+        register(seen.told, self.ask_to_stop)
+        return seen
 
     @cached_property
     def _jobs(self) -> Jobs:
@@ -231,7 +226,9 @@ class KubernetesBackend(Backend):
 
     def load(self, cluster: Cluster) -> Plan:
         """Returns the plan as Job and Secret tell it, or as it was kept."""
-        self._open_files()
+        from oci_cluster.backends.kubernetes.cluster.cache import register
+
+        register(self._seen.told, self.ask_to_stop)  # cluster dirs of this thread are opened through this backend
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
             key = requests.launch_key_of(secret)
@@ -280,10 +277,6 @@ class KubernetesBackend(Backend):
         from oci_cluster.backends.kubernetes.api.port_forward import PodPortForward
 
         return PodPortForward(self.service, self._seen.job(cluster.handle), node, port)
-
-    def told(self, job: str) -> dict[str, bytes]:
-        """Returns the files that the nodes of *job* tell, see ``cluster/cache.py``."""
-        return self._seen.told(job)
 
     # --- End -----------------------------------------------------------------------------------------------
 

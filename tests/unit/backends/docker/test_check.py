@@ -5,7 +5,6 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from oci_cluster.contract.cluster import Plan
 from oci_cluster.errors import SettingsError, UsageError
 
 Look = Callable[..., dict[str, list[Finding]]]
-ITEMS = ["engine", "image", "code", "room on disk", "CPUs and memory", "free ports"]
+ITEMS = ["engine", "image", "code", "CPUs and memory", "free ports"]
 INFO: dict[str, Any] = {"NCPU": 4, "MemTotal": 4000}
 
 
@@ -59,7 +58,7 @@ def test_without_a_launch_or_an_engine_nothing_is_known(launcher: Launcher, look
     """That the engine does not answer is known, and how to fix it."""
     assert {only(ones)[0] for ones in by_item(launcher, None).values()} == {"unknown"}
     found = look(DOCKER="/nowhere/docker")
-    assert [only(ones)[0] for ones in found.values()] == ["fails", *["unknown"] * 5]
+    assert [only(ones)[0] for ones in found.values()] == ["fails", *["unknown"] * 4]
     assert "cannot be run" in found["engine"][0].text
     assert found["engine"][0].fix.startswith("install Docker or Podman")
 
@@ -84,31 +83,6 @@ def test_code_that_the_user_of_the_image_cannot_read_fails(look: Look, launcher:
 
 def test_an_image_may_bring_the_code(look: Look) -> None:
     assert only(look(CODE_URI="image")["code"])[1] == "that of the image"
-
-
-@pytest.mark.parametrize(("free", "verdict"), [(3 * 10**9, "fine"), (10**9, "unknown"), (10**7, "fails")])
-def test_room_is_where_the_engine_keeps_its_images(
-    look: Look, launcher: Launcher, monkeypatch: pytest.MonkeyPatch, free: int, verdict: str
-) -> None:
-    """Enough for the logs of the nodes."""
-    seen = []
-
-    def usage(place: Path) -> SimpleNamespace:
-        seen.append(place)
-        return SimpleNamespace(free=free)
-
-    monkeypatch.setattr(check.shutil, "disk_usage", usage)
-    found = only(look()["room on disk"])
-    assert (found[0], seen) == (verdict, [launcher.root])
-    assert found[2] == ("" if verdict == "fine" else f"make room: {launcher.fake.program} system prune")
-
-
-def test_room_on_another_machine_is_not_known(launcher: Launcher, look: Look) -> None:
-    """Where the engine does not say where, or says a place that is not here."""
-    launcher.fake.change(info={**INFO, "DockerRootDir": "/not/here"})
-    assert only(look()["room on disk"])[:2] == ("unknown", "/not/here is not on this machine")
-    launcher.fake.change(info=INFO)
-    assert only(look()["room on disk"])[1] == "where the engine keeps images is not on this machine"
 
 
 @pytest.mark.parametrize(
@@ -187,8 +161,7 @@ def test_an_engine_that_goes_away_meanwhile_leaves_the_rest_unknown(
         raise EngineError(msg)
 
     monkeypatch.setattr(Engine, "place", gone)
-    found = look(GPUS="1")
-    assert (only(found["room on disk"])[:2], only(found["GPUs"])[:2]) == (("unknown", "gone"), ("unknown", "gone"))
+    assert only(look(GPUS="1")["GPUs"])[:2] == ("unknown", "gone")
 
 
 def test_what_containers_cannot_be_given_is_refused_before_the_engine_is_asked(launcher: Launcher) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
-from unit.backends.kubernetes.fake_api import FakeApi, Object
+from unit.backends.kubernetes.fake_api import FakeApi
 from unit.fake_oci import Checkout
 
 from oci_cluster.backends import check_of
@@ -38,7 +38,6 @@ class Api(FakeApi):
         self.objects |= {
             "/version": {"gitVersion": "v1.36.0"},
             NAMESPACE: {"metadata": {"name": "mine"}, "status": {"phase": "Active"}},
-            "/api/v1/nodes": {"items": [machine("a"), machine("b")]},
         }
         self.warning = ""
 
@@ -60,19 +59,6 @@ class Api(FakeApi):
                 return httpx.Response(201, json=json.loads(request.read()), headers=headers, request=request)
             return refused
         return super().handle_request(request)
-
-
-def machine(name: str, **changes: Any) -> Object:
-    """Return a machine with 4 CPUs and 16 GiB."""
-    return {
-        "metadata": {"name": name, "labels": changes.get("labels", {})},
-        "spec": {"taints": changes.get("taints", []), "unschedulable": changes.get("unschedulable", False)},
-        "status": {
-            "allocatable": {"cpu": "4", "memory": "16Gi", "pods": "110", **changes.get("has", {})},
-            "conditions": [{"type": "Ready", "status": changes.get("ready", "True")}],
-            "images": [{"names": changes.get("images", [IMAGE])}],
-        },
-    }
 
 
 class Launch:

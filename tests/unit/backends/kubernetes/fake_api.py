@@ -13,14 +13,13 @@ from oci_cluster.backends.kubernetes.api.service import Service
 
 Object = dict[str, Any]
 KUEUE = "/apis/kueue.x-k8s.io"
-GROUP = {"versions": [{"groupVersion": "kueue.x-k8s.io/v1beta2"}]}
 
 
 class FakeApi(httpx.BaseTransport):
     """``objects`` has what there is; ``refusals`` says by a part of ``METHOD path?query`` what is refused, and how."""
 
     def __init__(self, *, with_kueue: bool = True) -> None:
-        self.objects: dict[str, Object] = {KUEUE: GROUP} if with_kueue else {}
+        self.objects: dict[str, Object] = {f"{KUEUE}/v1beta2": {}} if with_kueue else {}
         self.refusals: dict[str, tuple[int, str, str]] = {}
         self.sent: list[str] = []
 

@@ -25,11 +25,10 @@ def verdicts(found: Found) -> dict[str, str]:
 def test_a_kubernetes_that_can_run_it_is_fine(api: Api, launch: Launch) -> None:
     """In all items; and nothing is made."""
     found = launch.found()
-    items = ("API", "rights", "namespace", "Job", "quota", "machines", "image")
+    items = ("API", "rights", "namespace", "Job", "quota")
     assert verdicts(found) == dict.fromkeys(items, "fine"), found
     assert api.sent == []
     assert found["API"][0][1] == "Kubernetes v1.36.0 at https://kubernetes.test, namespace mine"
-    assert found["machines"][0][1] == "8 pods with 1 cpu, 2Gi memory fit on 2 machines at all, and 3 are needed"
 
 
 @pytest.mark.parametrize(
@@ -56,7 +55,7 @@ def test_who_may_make_no_pods_cannot_ask_whether_they_would_be_taken(api: Api, l
 def test_without_a_launch_what_needs_none_is_looked_at(launch: Launch) -> None:
     found = launch.found(with_plan=False)
     fine = dict.fromkeys(("API", "rights", "namespace"), "fine")
-    assert verdicts(found) == {**fine, **dict.fromkeys(("Job", "quota", "machines", "image"), "unknown")}
+    assert verdicts(found) == {**fine, **dict.fromkeys(("Job", "quota"), "unknown")}
     assert verdicts(launch.found(IMAGE="not an image"))["Job"] == "unknown", "settings of the backend are wrong"
 
 
@@ -86,17 +85,14 @@ def test_a_kubeconfig_that_is_not_there_fails(tmp_path: Path) -> None:
         ("GET /api/v1/namespaces/mine?", "namespace"),
         ("POST /apis/batch/v1/namespaces/mine/jobs", "Job"),
         ("/resourcequotas", "quota"),
-        ("/api/v1/nodes", "machines"),
-        ("/api/v1/nodes", "image"),
     ],
 )
 def test_what_the_api_does_not_tell_is_not_known(api: Api, launch: Launch, part: str, item: str) -> None:
     """Neither what is forbidden nor what failed passes for fine; the others are looked at all the same."""
-    if item != "namespace":
-        api.refusals[part] = forbidden("get", item, "")
-        found = launch.found()
-        assert (found[item][0][0], found["API"][0][0]) == ("unknown", "fine")
-        assert found[item][0][1].startswith("you may not look at it: ")
+    api.refusals[part] = forbidden("get", item, "")
+    found = launch.found()
+    assert (found[item][0][0], found["API"][0][0]) == ("unknown", "fine")
+    assert found[item][0][1].startswith("you may not look at it: ")
     api.refusals[part] = (500, "InternalError", "broken") if item != "Job" else (0, "", "")
     if item != "Job":
         assert launch.found()[item][0][0] == "unknown"
@@ -134,16 +130,6 @@ def test_a_namespace_that_is_not_there_fails(api: Api, launch: Launch) -> None:
     found = launch.found()
     assert found["namespace"] == [("fails", "there is no namespace mine", "kubectl create namespace mine")]
     assert found["Job"][0][:2] == ("unknown", "its namespace is not there")
-
-
-def test_a_namespace_that_may_not_be_looked_at_is_tried(api: Api, launch: Launch) -> None:
-    """By a dry run of what each launch makes there."""
-    api.refusals[f"GET {NAMESPACE}?"] = forbidden("get", "namespaces", "")
-    assert launch.found()["namespace"] == [("fine", "mine is there: a Secret could be made in it", "")]
-    api.refusals[f"POST {NAMESPACE}/secrets"] = (404, "NotFound", 'namespaces "mine" not found')
-    assert launch.found()["namespace"][0][::2] == ("fails", "kubectl create namespace mine")
-    api.refusals[f"POST {NAMESPACE}/secrets"] = forbidden("create", "secrets", "")
-    assert launch.found()["namespace"][0][0] == "unknown"
 
 
 def test_a_namespace_that_is_being_removed_fails(api: Api, launch: Launch) -> None:

@@ -36,7 +36,8 @@ def made(path: Path) -> set[str]:
 def test_it_lists_the_items_of_each_backend(backend: str) -> None:
     """Those that findings are made of, and no other."""
     folder = ROOT / "common" / "oci_cluster" / "backends" / backend
-    found = {item for path in (*folder.glob("check*.py"), *folder.glob("check/*.py")) for item in made(path)}
+    modules = (path for place in ("check*.py", "check/*.py", "*/preflight.py") for path in folder.glob(place))
+    found = {item for path in modules for item in made(path)}
     assert found - listed(f"`{backend}`") == set()
     assert len(found) > 3, "what is looked for is still how items are written"
     if backend != "oci":  # some of its items are put together where they are found

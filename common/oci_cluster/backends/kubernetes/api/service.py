@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import Any
 
 import httpx2 as httpx
-import yaml
 
 from oci_cluster.backends.kubernetes.api.kubeconfig import Access
 from oci_cluster.contract.storage.retry import Repeats, RequestFailedError, Waiting
@@ -32,12 +31,19 @@ PATIENCE_S = 90.0
 LOOK_PATIENCE_S = 15.0
 # Seconds to connect; between two bytes of an answer: a list of a thousand pods takes one or two. Whoever has pressed
 # Ctrl-C, and whoever asks for what is only good to know, waits for less.
-_CONNECT_S, _ANSWER_S, _ANSWER_WHEN_STOPPED_S, _GLANCE_S = 10.0, 20.0, 5.0, 3.0
+_CONNECT_S, ANSWER_S, _ANSWER_WHEN_STOPPED_S, _GLANCE_S = 10.0, 20.0, 5.0, 3.0
 # What is asked of a list at once: a cluster of any size is one page, of up to 8 MB. kubectl asks for 500.
 _PAGE = 1000
 _PASSING = {408, 429, 500, 502, 503, 504}
 _MANAGER = "oci-cluster"
 KUEUE = "/apis/kueue.x-k8s.io/v1beta2"
+# The kinds that are not of the core.
+_GROUPS = {
+    "jobs": "/apis/batch/v1",
+    "localqueues": KUEUE,
+    "networkpolicies": "/apis/networking.k8s.io/v1",
+    "workloads": KUEUE,
+}
 _GONE, _CONFLICT, _NOT_FOUND = 410, 409, 404
 # They tell of each request; people are told what comes of them.
 for _client in ("httpx2", "httpcore2"):
@@ -93,17 +99,20 @@ class Service:
 
     def path(self, kind: str, name: str = "", *, sub: str = "") -> str:
         """Returns the path of the list *kind*, such as ``jobs``, or of one object."""
-        return "/".join(part for part in (f"{_GROUPS[kind]}/namespaces/{self.namespace}/{kind}", name, sub) if part)
+        place = f"{_GROUPS.get(kind, '/api/v1')}/namespaces/{self.namespace}/{kind}"
+        return "/".join(part for part in (place, name, sub) if part)
 
     # --- Requests ------------------------------------------------------------------------------------------
 
     def get(self, path: str, **query: Any) -> Object:
         """Returns the object at *path*."""
-        return self._ask("GET", path, query=query)
+        return self._ask("GET", path, query)
 
     def glance(self, path: str) -> Object:
         """Returns the object at *path*, asked for once, and not for long."""
-        return _object_of(self._single(path, answer_s=_GLANCE_S), "GET", path, self.access.server)
+        with self.stream(path, read_s=_GLANCE_S) as answer:
+            answer.read()
+            return self._object_of(answer)
 
     def find(self, path: str) -> Object | None:
         """Returns the object at *path*, None where there is none."""
@@ -135,7 +144,7 @@ class Service:
         Where an answer was lost, it may have been done: that of the same launch is ours.
         """
         try:
-            return self._ask("POST", path, body=body, query={"dryRun": "All"} if dry_run else {})
+            return self._ask("POST", path, {"dryRun": "All"} if dry_run else {}, body)
         except KubernetesError as error:
             if error.word != "AlreadyExists":
                 raise
@@ -144,17 +153,14 @@ class Service:
                 raise
             return there
 
-    def patch(self, path: str, body: Any, *, kind: str = "merge", manager: str = "") -> Object:
-        """Changes the object at *path* by *body*, a ``merge`` or ``json`` patch."""
-        content_type = {"merge": "application/merge-patch+json", "json": "application/json-patch+json"}[kind]
-        query = {"fieldManager": manager} if manager else {}
-        return self._ask("PATCH", path, body=body, content_type=content_type, query=query)
+    def patch(self, path: str, body: Any, *, kind: str = "merge-patch+json", **query: Any) -> Object:
+        """Changes the object at *path* by *body*, a patch of that *kind*."""
+        return self._ask("PATCH", path, query, body, f"application/{kind}")
 
     def apply(self, path: str, body: Object, *, force: bool = False, dry_run: bool = False) -> Object:
         """Applies *body* to the object at *path*, server-side, as ``oci-cluster``; return it."""
-        query = {"fieldManager": _MANAGER, "force": str(force).lower(), **({"dryRun": "All"} if dry_run else {})}
-        text = yaml.safe_dump(body)
-        return self._ask("PATCH", path, body=text, content_type="application/apply-patch+yaml", query=query)
+        query = {"fieldManager": _MANAGER, "force": force, **({"dryRun": "All"} if dry_run else {})}
+        return self.patch(path, body, kind="apply-patch+yaml", **query)  # JSON is YAML, too
 
     def delete(self, path: str, *, grace_s: int | None = None) -> bool:
         """Deletes the object at *path*; returns whether it was there."""
@@ -162,7 +168,7 @@ class Service:
         if grace_s is not None:
             options["gracePeriodSeconds"] = grace_s
         try:
-            self._ask("DELETE", path, body=options)
+            self._ask("DELETE", path, {}, options)
         except KubernetesError as error:
             if error.code == _NOT_FOUND:
                 return False
@@ -178,27 +184,14 @@ class Service:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {**wanted, **({"subresource": sub} if sub else {})}},
         }
-        answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body=body)
+        answer = self._ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", {}, body)
         return bool((answer.get("status") or {}).get("allowed"))
-
-    def text(self, path: str, **query: Any) -> bytes:
-        """Returns a log at *path*, asked for once: a machine may be away."""
-        return self._single(path, query=query).content
-
-    def _single(self, path: str, **more: Any) -> httpx.Response:
-        try:
-            return self._once("GET", path, **more)
-        except RequestFailedError as error:
-            raise _as_error(error) from error
 
     @contextlib.contextmanager
     def stream(self, path: str, *, read_s: float, **query: Any) -> Iterator[httpx.Response]:
-        """Opens a log that is followed, without repeats, for *read_s* of silence."""
+        """Opens the answer of *path* once, for *read_s* of silence."""
         timeout = httpx.Timeout(_CONNECT_S, read=read_s)
-        with (
-            as_kubernetes_error(path),
-            self._client.stream("GET", path, params=_texts(query), timeout=timeout) as answer,
-        ):
+        with as_kubernetes_error(path), self._client.stream("GET", path, params=query, timeout=timeout) as answer:
             if answer.is_error:
                 answer.read()
                 answer.raise_for_status()
@@ -209,35 +202,19 @@ class Service:
         if "_client" in self.__dict__:
             self._client.close()
 
-    def _ask(
-        self, method: str, path: str, *, body: Any = None, content_type: str = "application/json", query: Any = None
-    ) -> Object:
+    def _ask(self, method: str, path: str, query: Any, body: Any = None, kind: str = "application/json") -> Object:
         self.changes += method != "GET"
         try:
-            answer = self._repeats.call(
-                lambda: self._once(method, path, body=body, content_type=content_type, query=query)
-            )
+            return self._object_of(self._repeats.call(lambda: self._once(method, path, query, body, kind)))
         except RequestFailedError as error:
             raise _as_error(error) from error
-        return _object_of(answer, method, path, self.access.server)
 
-    def _once(
-        self,
-        method: str,
-        path: str,
-        *,
-        body: Any = None,
-        content_type: str = "application/json",
-        query: Any = None,
-        answer_s: float = _ANSWER_S,
-    ) -> httpx.Response:
-        timeout = httpx.Timeout(_ANSWER_WHEN_STOPPED_S if self._is_stopped() else answer_s, connect=_CONNECT_S)
-        content = body if body is None or isinstance(body, str) else json.dumps(body)
-        headers = {"Accept": "application/json", **({"Content-Type": content_type} if content is not None else {})}
+    def _once(self, method: str, path: str, query: Any, body: Any, kind: str) -> httpx.Response:
+        timeout = httpx.Timeout(_ANSWER_WHEN_STOPPED_S if self._is_stopped() else ANSWER_S, connect=_CONNECT_S)
+        content = None if body is None else json.dumps(body)
+        headers = {"Accept": "application/json", **({"Content-Type": kind} if content else {})}
         try:
-            answer = self._client.request(
-                method, path, content=content, headers=headers, params=_texts(query or {}), timeout=timeout
-            )
+            answer = self._client.request(method, path, content=content, headers=headers, params=query, timeout=timeout)
         except (httpx.HTTPError, ssl.SSLError, OSError) as error:
             raise _no_answer(method, path, error) from error
         for warning in answer.headers.get_list("Warning"):
@@ -248,34 +225,15 @@ class Service:
             raise _refusal(method, path, answer)
         return answer
 
-
-# Where the API has the kinds that are asked for.
-_GROUPS = {
-    "configmaps": "/api/v1",
-    "events": "/api/v1",
-    "jobs": "/apis/batch/v1",
-    "localqueues": KUEUE,
-    "networkpolicies": "/apis/networking.k8s.io/v1",
-    "persistentvolumeclaims": "/api/v1",
-    "pods": "/api/v1",
-    "secrets": "/api/v1",
-    "services": "/api/v1",
-    "workloads": KUEUE,
-}
-
-
-def _object_of(answer: httpx.Response, method: str, path: str, server: str) -> Object:
-    try:
-        found = answer.json()
-    except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        raise KubernetesError(f"{method} {path}: the answer of {server} is no JSON object; is it a Kubernetes?")
-    return found
-
-
-def _texts(query: Any) -> dict[str, str]:
-    return {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in query.items()}
+    def _object_of(self, answer: httpx.Response) -> Object:
+        try:
+            found = answer.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            path, server = answer.request.url.path, self.access.server
+            raise KubernetesError(f"{path}: the answer of {server} is no JSON object; is it a Kubernetes?")
+        return found
 
 
 def _is_same_launch(there: Object, body: Object) -> bool:

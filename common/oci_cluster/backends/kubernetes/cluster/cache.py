@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any
 
-from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
+from oci_cluster.backends.kubernetes.api.service import ANSWER_S, KubernetesError, Service
 from oci_cluster.backends.kubernetes.cluster import kueue, requests, states
 from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH, MAX_PREEMPTIONS, PROTOCOL, QUEUE
 from oci_cluster.contract.cluster import Cluster, NodeState, State
@@ -245,7 +245,8 @@ class Seen:
         for pod in mains[-1:]:
             path = service.path("pods", states.name_of(pod), sub="log")
             try:
-                head = service.text(path, container="node", limitBytes=_HEAD_BYTES)
+                with service.stream(path, read_s=ANSWER_S, container="node", limitBytes=_HEAD_BYTES) as answer:
+                    head = answer.read()
             except KubernetesError as error:
                 # Who may not read logs would wait for ever. Else it has not started, or is gone.
                 if error.code == _FORBIDDEN:
@@ -261,9 +262,7 @@ class Seen:
             self.look(cluster)
         known = self._known[cluster.handle]
         environment = states.JobView.of(known.job).environment
-        pods = sorted(known.pods or [], key=states.created_of)
-        found = {index: pod for pod in pods if (index := states.index_of(pod)) is not None}
-        return {states.node_of(index, environment).name: found[index] for index in sorted(found)}
+        return {states.node_of(index, environment).name: pod for index, pod in states.newest(known.pods or []).items()}
 
     def unstarted(self, job: str) -> list[str]:
         """Returns the nodes of *job* that had not started when they were last seen."""
@@ -342,10 +341,9 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
     return found
 
 
+# Returns the files that the nodes of a Job tell, by its name; ends them, and `stop` has that content from then on.
 Read = Callable[[str], dict[str, bytes]]
-"""Returns the files that the nodes of a Job tell, by its name."""
 Stop = Callable[[str, bytes], None]
-"""Ends the nodes of a Job; its file `stop` has that content from then on."""
 
 
 def register(read: Read, stop: Stop) -> None:

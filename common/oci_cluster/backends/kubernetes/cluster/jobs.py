@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
@@ -16,19 +15,16 @@ from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
 
+# What a cluster has besides its Job and its pods.
 _KINDS = {
     "NetworkPolicy": "networkpolicies",
     "Secret": "secrets",
     "Service": "services",
 }
-# What a cluster has besides its Job; all of it goes with that.
-_OWNED = ("pods", *_KINDS.values())
 # Kubernetes' own: its controllers look after seconds, a kubelet answers within some.
 _GONE_S = 60.0
 # How long the end of main's pod may take to be counted: its controller looks at pods that have ended once a second.
 _COUNTED_S = 10.0
-# How long a launch may take to see another one's Job beside its own, and to remove its own then.
-_SEEN_S = 10.0
 
 
 class Jobs:
@@ -54,7 +50,6 @@ class Jobs:
 
         Raises:
             StoppedError: the launcher was told to stop.
-            UsageError: somebody else has launched a cluster of that name at the same moment.
         """
         *others, job = objects
         service = self._service
@@ -62,7 +57,6 @@ class Jobs:
         if not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides when its pods are made
             job = {**self._in_its_queue(job), "spec": {**job["spec"], "suspend": True}}
         made = service.create(service.path("jobs"), job)
-        self._refuse_second(made)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": states.uid_of(made)}
         for item in others:
             self._stop_if_told()
@@ -72,29 +66,6 @@ class Jobs:
         if not states.labels_of(job).get(requests.QUEUE):
             service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
         return made
-
-    def _refuse_second(self, made: Object) -> None:
-        """Raises UsageError where an older Job than *made* has its name, and runs.
-
-        Nobody had seen either of them when both names were looked up. Of two that were made in one second, the smaller
-        launch id counts as the older. The other one may not have seen it, and go on: who sees that refuses itself.
-        """
-        service, name = self._service, states.annotations_of(made).get(requests.NAME)
-        created, launch = states.created_of(made), states.launch_of(made)
-        give_up_at = self._clock() + _SEEN_S
-        while True:
-            ages = [
-                (states.created_of(other), states.launch_of(other))
-                for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
-                if (cluster := states.cluster_of(other, Path())) and cluster.name == name
-                if not states.JobView.of(other).is_finished
-            ]
-            if any(age < (created, launch) for age in ages) or (len(ages) > 1 and self._clock() >= give_up_at):
-                raise UsageError(f"a cluster named '{name}' was launched at the same moment; choose another --name")
-            if not any(age > (created, launch) and age[0] == created for age in ages):
-                return
-            self._stop_if_told()
-            self._sleep(0.5)
 
     def _in_its_queue(self, job: Object) -> Object:
         """Adds the queue that the namespace has for Jobs that name none.
@@ -139,7 +110,7 @@ class Jobs:
             {"op": "replace", "path": "/spec/parallelism", "value": new},
             *({"op": "add", "path": f"/metadata/annotations/{name}", "value": t} for name, t in annotations.items()),
         ]
-        self._service.patch(self._service.path("jobs", job), change, kind="json")
+        self._service.patch(self._service.path("jobs", job), change, kind="json-patch+json")
 
     def _stop_if_told(self) -> None:
         if self._is_stopped():
@@ -201,59 +172,43 @@ class Jobs:
             if node in nodes and not states.termination_of(pod):
                 self._service.delete(self._service.path("pods", states.name_of(pod)), grace_s=grace_s)
 
-    def _left(self, kind: str, cluster: Cluster, name: str) -> list[Object]:
-        """Returns the objects of a *kind* that are left, where the user may see them."""
-        service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
-        try:
-            if kind == "secrets":  # one by one: who may list them reads the keys of all launches at once
-                named = (service.find(service.path(kind, own)) for own in (name, f"{name}-code"))
-                return [item for item in named if item and states.launch_of(item) == cluster.launch_id]
-            found = service.items(service.path(kind), labelSelector=chosen)
-        except KubernetesError as error:
-            if error.code != 403:
-                raise
-            return []
-        # Anybody may put a label on what is theirs: a cluster's own are its Job's, or bear its name and are nobody's.
-        unowned = {name, f"{name}-main"} if kind != "pods" else set()
-        return [item for item in found if _is_own(item, name, unowned)]
-
     def remove(self, cluster: Cluster, name: str) -> None:
         """Removes the Job *name*, and returns when nothing that it owns is left.
 
         Raises:
-            BackendError: something was left for a minute and the nodes' grace.
+            BackendError: pods were left for a minute and the nodes' grace.
         """
         service = self._service
-        there = service.find(service.path("jobs", name))
-        if there is not None and states.launch_of(there) == cluster.launch_id:
+        job = service.find(service.path("jobs", name)) or {}
+        if states.launch_of(job) == cluster.launch_id:
             service.delete(service.path("jobs", name))
-        pods = (((there or {}).get("spec") or {}).get("template") or {}).get("spec") or {}
+        # Kubernetes removes what the Job owns. By name, as nobody owns what was made of a dry run, by hand.
+        for kind, suffix in (("secrets", "-code"), ("services", "-main"), ("networkpolicies", "-main")):
+            for own in (name, f"{name}{suffix}"):
+                try:
+                    service.delete(service.path(kind, own))
+                except KubernetesError as error:
+                    if error.code != 403:
+                        raise
+        pods = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
         grace_s = float(pods.get("terminationGracePeriodSeconds", 30))
         began, is_forced = self._clock(), False
-        while True:
-            left = {kind: self._left(kind, cluster, name) for kind in _OWNED}
-            names = [f"{kind}/{states.name_of(item)}" for kind, items in left.items() for item in items]
-            if not names:
-                return
-            for kind in _KINDS.values():
-                for item in left[kind]:
-                    if not item["metadata"].get("ownerReferences"):  # made of a dry run, by hand: nobody owns it
-                        service.delete(service.path(kind, states.name_of(item)))
+        while left := self._pods_left(cluster, name):
             waited_s = self._clock() - began
             if waited_s > grace_s + _GONE_S:
-                raise BackendError(f"{', '.join(names[:5])} of {cluster.name} did not go within {waited_s:.0f} s")
+                raise BackendError(f"{', '.join(left[:5])} of {cluster.name} did not go within {waited_s:.0f} s")
             if waited_s > grace_s and not is_forced:
                 is_forced = True
-                for pod in left["pods"]:  # on a machine that nobody hears of, nobody says that they have ended
-                    service.delete(service.path("pods", states.name_of(pod)), grace_s=0)
+                for pod in left:  # on a machine that nobody hears of, nobody says that they have ended
+                    service.delete(service.path("pods", pod), grace_s=0)
             self._sleep(0.2)
 
-
-def _is_own(item: Object, job: str, named: Collection[str]) -> bool:
-    """Returns whether *job* owns an object, or nobody does that is *named*."""
-    owners = (item.get("metadata") or {}).get("ownerReferences") or []
-    is_its = any(owner.get("kind") == "Job" and owner.get("name") == job for owner in owners)
-    return is_its or (not owners and states.name_of(item) in named)
+    def _pods_left(self, cluster: Cluster, job: str) -> list[str]:
+        """Returns the pods of *job* that are left: anybody may copy their label."""
+        service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
+        pods = service.items(service.path("pods"), labelSelector=chosen)
+        owned = {states.name_of(pod): [(one["kind"], one["name"]) for one in states.owners_of(pod)] for pod in pods}
+        return [pod for pod, owners in owned.items() if ("Job", job) in owners]
 
 
 def _ended(nodes: Collection[str], unstarted: Collection[str] = ()) -> dict[str, str]:

@@ -1,7 +1,6 @@
 """Reasons why clusters wait, their places, and what has preempted them, in sentences; ``queue.sh``.
 
-What Kueue says is text for people, by whatever version of it: what is not understood is shown as it is. No time is
-promised, as Kueue knows none.
+What Kueue says is shown as it says it. No time is promised, as Kueue knows none.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from oci_cluster.backends.kubernetes.cluster.states import annotations_of, condi
 from oci_cluster.backends.kubernetes.quota.usage import amount, is_amount, shown
 from oci_cluster.contract.parsers import parse_time
 from oci_cluster.errors import UsageError
-from oci_cluster.system.text import printable
+from oci_cluster.system.text import printable, span
 
 JOB_UID = "kueue.x-k8s.io/job-uid"
 _FORBIDDEN = 403
@@ -28,70 +27,36 @@ _ORDER = ("ENDING", "RUNNING", "STARTING", "WAITING")
 UNSEEN_S = 20.0
 """Within so many seconds Kueue makes a Workload of each Job, also when it starts anew; where it works, within one."""
 
-# Sentences of Kueue 0.19, pkg/scheduler/flavorassigner and pkg/controller/core; all were seen but for the last three.
-_UNUSED = re.compile(
-    r"insufficient unused quota for (?P<resource>\S+) in flavor (?P<flavor>\S+), (?P<more>\S+) more needed"
-)
-_TOO_LARGE = re.compile(
-    r"insufficient quota for (?P<resource>\S+) in flavor (?P<flavor>\S+?), (previously considered podsets requests "
-    r"\((?P<before>[^)]*)\) \+ current podset )?requests? \(?(?P<wanted>[^)>]*?)\)? "
-    r"> maximum capacity \((?P<most>[^)]*)\)"
-)
-_NO_FLAVOR = (
-    (
-        re.compile(r"flavor (?P<flavor>\S+) doesn't match node affinity"),
-        "its nodes want other machines than those of flavor {}",
-    ),
-    (
-        re.compile(r"untolerated taint (\{[^}]*\}|\S+) in flavor (?P<flavor>\S+)"),
-        "its nodes do not tolerate the taint of flavor {}",
-    ),
-)
-# What else it says, and what that means: where a cluster can never start, and where it waits.
+# Sentences of Kueue 0.19, pkg/scheduler/flavorassigner and pkg/controller/core, by which a cluster never starts; in
+# _FITS_NEVER by a flavor's name, in _FITS_LATER those by which it waits for one.
 _GONE = "(doesn't exist|not found|is terminating or missing)"
-_NEVER = (
-    (rf"LocalQueue (\S+) {_GONE}", r"there is no LocalQueue \1; ask your administrator for its name"),
-    (rf"ClusterQueue (\S+) {_GONE}", r"there is no ClusterQueue \1; tell your administrator"),
-    (
-        "namespace doesn't match ClusterQueue selector",
-        "its queue belongs to a team that has not this namespace; tell your administrator",
-    ),
-    (
-        r"resource (\S+) unavailable in ClusterQueue",
-        r"its team's quota does not name \1, which its nodes request; have it added, or request none",
-    ),
+_NEVER = re.compile(
+    rf"(LocalQueue|ClusterQueue) \S+ {_GONE}|namespace doesn't match ClusterQueue selector"
+    r"|resource \S+ unavailable in ClusterQueue"
 )
-_WAITS = (
-    (r"Queue (\S+) is stopped", r"\1 is held: it starts nothing until its administrator changes that"),
-    (  # so it says of a queue whose flavors are missing, too
-        r"Queue (\S+) is inactive",
-        r"\1 is held, or not set up in full: it starts nothing until its administrator changes that",
-    ),
-    (r"Pending the preemption of (\d+) workload", r"\1 of lower priority, or of borrowers, are ended for it"),
+_FITS_NEVER = re.compile(
+    r"insufficient quota for \S+ in flavor (?P<too_small>[^\s,]+)|flavor (?P<other>\S+) doesn't match node affinity"
+    r"|untolerated taint (\{[^}]*\}|\S+) in flavor (?P<tainted>[^\s,]+)"
 )
+_FITS_LATER = re.compile(r"insufficient unused quota for \S+ in flavor ([^\s,]+)")
 _POD_SET = re.compile(r"couldn't assign flavors to pod set \S+: ")
 _PREEMPTOR = re.compile(r"preemptor path: (?P<path>[^\s;]+)")
-# Reasons of Evicted, but for Preempted.
-_EVICTED = {
-    "PodsReadyTimeout": "its nodes were not all ready in time (waitForPodsReady of Kueue)",
-    "ClusterQueueStopped": "its team was held, and its clusters were ended",
-    "LocalQueueStopped": "its queue was held, and its clusters were ended",
-    "NodeFailures": "a machine failed",
-    "AdmissionCheck": "an admission check no longer holds",
-    "Deactivated": "it was deactivated",
-    "InactiveWorkload": "it was deactivated",
-}
 
 
 def waiting_line(job: Object | None, workload: Object | None, pending_workloads: Sequence[Object], now: float) -> str:
     """Returns why a cluster waits, with its place, in a line.
 
-    Such as ``queued 12 min, 3rd of 7 in team-a: 8 more nvidia.com/gpu needed in flavor a10``. Of the *job* only the age
-    counts, where Kueue has made no *workload* of it yet.
+    Such as ``queued 12m, place 3 of 7 in team-a: insufficient unused quota for nvidia.com/gpu in flavor a10, 8 more
+    needed``. Of the *job* only the age counts, where Kueue has made no *workload* of it yet.
     """
-    place = place_of(workload, pending_workloads) if workload else ""
-    since = _since(workload, now) if workload else f"queued {_age(job or {}, now)}"
-    return f"{since}{place and f', {place}'}: {why(job, workload, now)}"
+    since, place = f"queued {_age(job or {}, now)}", None
+    if workload:
+        since, place = _since(workload, now), position(workload, pending_workloads)
+    if place:
+        own, count, of_all = place
+        more = f" ({of_all} of all its team)" if of_all > own else ""
+        since += f", place {own} of {count} in {printable(_queue_of(workload or {})[1])}{more}"
+    return f"{since}: {why(job, workload, now)}"
 
 
 def why(job: Object | None, workload: Object | None, now: float) -> str:
@@ -112,13 +77,15 @@ def is_impossible(workload: Object | None) -> str:
         told = printable(condition(workload or {}, "Evicted").get("message") or "")
         return f"Kueue has deactivated it{told and f': {told}'}; ask your administrator, and launch it again"
     said = _waits(workload or {})
-    if told := _told(said, _NEVER):
-        return told
-    for part in _POD_SET.split(said):
-        never, missing = _flavors(part)
-        if never and not missing:
-            return printable(f"{', and '.join(dict.fromkeys(never.values()))}; request less, or ask for more quota")
+    if _NEVER.search(said) or any(map(_never_fits, _POD_SET.split(said))):
+        return printable(f"it can never start: {_POD_SET.sub('', said)}; request less, or ask your administrator")
     return ""
+
+
+def _never_fits(said: str) -> bool:
+    """Returns whether Kueue has *said* that something fits into no flavor."""
+    never = {name for found in _FITS_NEVER.finditer(said) for name in found.groupdict().values() if name}
+    return bool(never) and never >= set(_FITS_LATER.findall(said))
 
 
 def reason_of(workload: Object) -> str:
@@ -130,11 +97,7 @@ def reason_of(workload: Object) -> str:
         return "its nodes are ending"
     if condition(workload, "QuotaReserved").get("status") == "True":
         return "its quota is reserved; an admission check is not through yet"
-    said = _waits(workload)
-    missing = _flavors(said)[1]
-    needed = [f"{' and '.join(dict.fromkeys(parts))} needed in flavor {name}" for name, parts in missing.items()]
-    told = _told(said, _WAITS) or " or ".join(needed) or _POD_SET.sub("", said)
-    return printable(told) or "Kueue has not looked at it yet"
+    return printable(_POD_SET.sub("", _waits(workload))) or "Kueue has not looked at it yet"
 
 
 def preemptions(workload: Object | None) -> tuple[int, str, str]:
@@ -155,16 +118,6 @@ def was_just_preempted(workload: Object | None) -> bool:
     """Returns whether a preemption is why a cluster waits, as its line tells then."""
     evicted = condition(workload or {}, "Evicted")
     return evicted.get("status") == "True" and evicted.get("reason") == "Preempted"
-
-
-def place_of(workload: Object, pending_workloads: Sequence[Object]) -> str:
-    """Returns a cluster's place in its queue, such as ``3rd of 7 in team-a``."""
-    found = position(workload, pending_workloads)
-    if found is None:
-        return ""
-    own, count, of_all = found
-    more = f" ({_ordinal(of_all)} of all its team)" if of_all > own else ""
-    return f"{_ordinal(own)} of {count} in {printable(_queue_of(workload)[1])}{more}"
 
 
 def position(workload: Object, pending_workloads: Sequence[Object]) -> tuple[int, int, int] | None:
@@ -216,14 +169,6 @@ def since_of(workload: Object) -> str:
     return _meta(workload, "creationTimestamp")
 
 
-def spell(seconds: float) -> str:
-    """Returns *seconds* for a sentence: ``45 s``, ``12 min``, ``3 h``, ``2 d``."""
-    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
-        if seconds >= size:
-            return f"{int(seconds // size)} {unit}"
-    return f"{max(0, int(seconds))} s"
-
-
 def seconds_since(timestamp: str, now: float) -> float | None:
     """Returns the seconds from a time of the API to *now*, or None."""
     try:
@@ -240,10 +185,9 @@ def _since(workload: Object, now: float) -> str:
     if evicted.get("status") != "True":
         return f"queued {_age(workload, now)}"
     ago = seconds_since(str(evicted.get("lastTransitionTime", "")), now)
-    when = "" if ago is None else f" {spell(ago)} ago"
+    when = "" if ago is None else f" {span(ago)} ago"
     if not was_just_preempted(workload):
-        reason = str(evicted.get("reason", ""))
-        return printable(f"ended{when} and queued again, because {_EVICTED.get(reason, reason)}")
+        return printable(f"ended{when} and queued again: {evicted.get('message') or evicted.get('reason')}")
     count, why, by_whom = preemptions(workload)
     # Who has preempted it is in its own team, where that is why.
     whom = f" by a higher priority in {by_whom}" if why == "InClusterQueue" else f" by {by_whom}"
@@ -257,42 +201,13 @@ def _waits(workload: Object) -> str:
     return str(found.get("message", "")) if found.get("status") == "False" else ""
 
 
-def _told(said: str, sentences: Sequence[tuple[str, str]]) -> str:
-    """Returns the meaning of the first of *sentences* that Kueue has *said*."""
-    found = ((re.search(pattern, said), meaning) for pattern, meaning in sentences)
-    return next((printable(one.expand(meaning)) for one, meaning in found if one), "")
-
-
-def _flavors(said: str) -> tuple[dict[str, str], dict[str, list[str]]]:
-    """Returns by flavor why a cluster never fits, and what others lack."""
-    never: dict[str, str] = {}
-    missing: dict[str, list[str]] = {}
-    for found in _TOO_LARGE.finditer(said):
-        numbers = found["before"] or "0", found["wanted"]
-        wanted = shown(sum(map(amount, numbers), Decimal(0))) if all(map(is_amount, numbers)) else found["wanted"]
-        most = f"{found['most']} is all that it can ever get in flavor {found['flavor']}"
-        never[found["flavor"]] = f"it requests {wanted} {found['resource']}, and {most}"
-    for pattern, meaning in _NO_FLAVOR:
-        never |= {found["flavor"]: meaning.format(found["flavor"]) for found in pattern.finditer(said)}
-    for found in _UNUSED.finditer(said):
-        if found["flavor"] not in never:
-            missing.setdefault(found["flavor"], []).append(f"{found['more']} more {found['resource']}")
-    return never, missing
-
-
 def _age(item: Object, now: float) -> str:
     age = seconds_since(_meta(item, "creationTimestamp"), now)
-    return "for an unknown time" if age is None else spell(age)
+    return "for an unknown time" if age is None else span(age)
 
 
 def _meta(item: Object, name: str) -> str:
     return str((item.get("metadata") or {}).get(name) or "")
-
-
-def _ordinal(number: int) -> str:
-    if 10 <= number % 100 <= 20:
-        return f"{number}th"
-    return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th') }"
 
 
 # --- Who waits, and who runs: queue.sh --------------------------------------------------------------------------------
@@ -326,10 +241,6 @@ def look(service: Service, team: str = "") -> tuple[list[Object], list[str]]:
     except KubernetesError as error:
         notes.append(f"places are not shown: Kueue's visibility API did not tell: {printable(error, 200)}")
     rows = [_row(one, jobs.get(labels_of(one).get(JOB_UID, ""), {}), pending, now) for one in shown]
-    for uid in jobs.keys() - {labels_of(one).get(JOB_UID, "") for one in workloads}:
-        is_over = any(condition(jobs[uid], kind).get("status") == "True" for kind in ("Failed", "Complete"))
-        if not is_over and (jobs[uid].get("spec") or {}).get("suspend") is True:
-            rows.append(_row(_as_workload(jobs[uid]), jobs[uid], None, now))
     for row in rows:
         row["team"] = teams.get((row["namespace"], row["queue"]), "")
     return sorted((row for row in rows if not team or (row["namespace"], row["queue"]) in wanted), key=_order), notes
@@ -375,21 +286,12 @@ def _jobs(service: Service, scope: str) -> dict[str, Object]:
         return {}
 
 
-def _as_workload(job: Object) -> Object:
-    spec, labels = job["spec"], labels_of(job)
-    pods = {"count": spec.get("parallelism"), "template": spec.get("template")}
-    priority = {"name": labels.get(PRIORITY, "")}
-    made = {"queueName": labels[QUEUE], "podSets": [pods], "priorityClassRef": priority}
-    return {"metadata": {name: _meta(job, name) for name in ("namespace", "name", "creationTimestamp")}, "spec": made}
-
-
-def _row(workload: Object, job: Object, pending: Sequence[Object] | None, now: float) -> Object:
-    """Returns a row; *pending* is None where Kueue has not made the *workload*."""
+def _row(workload: Object, job: Object, pending: Sequence[Object], now: float) -> Object:
     about, spec, told = workload["metadata"], workload.get("spec") or {}, annotations_of(job)
     owners = about.get("ownerReferences") or [{}]
-    state, since, seen = state_of(workload), since_of(workload), None if pending is None else workload
+    state, since = state_of(workload), since_of(workload)
     is_waiting = state == "WAITING"
-    place = position(workload, pending or []) if is_waiting else None
+    place = position(workload, pending) if is_waiting else None
     (nodes, requests), (count, reason, by_whom) = size_of(workload), preemptions(workload)
     return {
         "cluster": printable(told.get(NAME) or owners[0].get("name") or about["name"]),
@@ -407,8 +309,8 @@ def _row(workload: Object, job: Object, pending: Sequence[Object] | None, now: f
         "created": about.get("creationTimestamp"),
         "since": since,
         "since_s": seconds_since(since, now),
-        "line": waiting_line(job, seen, pending or [], now) if is_waiting else "",
-        "why": why(job, seen, now) if is_waiting else "",
+        "line": waiting_line(job, workload, pending, now) if is_waiting else "",
+        "why": why(job, workload, now) if is_waiting else "",
         "is_impossible": is_waiting and bool(is_impossible(workload)),
         "preempted": {"count": count, "reason": reason, "by": by_whom},
     }
@@ -442,7 +344,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> list[list[str]]:
                 str(row["nodes"]),
                 ", ".join(f"{count} {printable(name)}" for name, count in row["gpus"].items()),
                 row["priority_class"] or str(row["priority"] or ""),
-                spell(row["since_s"]) if row["since_s"] is not None else "",
+                span(row["since_s"]) if row["since_s"] is not None else "",
                 "; ".join(filter(None, [row["why"], preempted if before["count"] else ""])),
             ]
         )

@@ -75,24 +75,20 @@ class _Reader:
             self._answer.close()
 
     def _run(self) -> None:
-        waiting, refused_at = threading.Event(), 0.0
+        refused_at = 0.0
         while not self._is_closed:
             try:
                 self._copy()
-            except KubernetesError as error:
+                break
+            except KubernetesError as error:  # a 400: it has not started, and whoever follows looks again
                 if error.code == 404:  # its pod is gone
                     break
-                if error.code == 400:  # it has not started: whoever follows looks again
-                    waiting.wait(_AGAIN_S)
-                    continue
                 is_refused = error.code in {401, 403}
                 refused_at = (refused_at or time.monotonic()) if is_refused else 0.0
                 if is_refused and time.monotonic() - refused_at > _REFUSED_S:
                     self.error = error
                     break
-                waiting.wait(_AGAIN_S)
-            else:
-                break
+            time.sleep(_AGAIN_S)
         self._log.flush()
 
     def _copy(self) -> None:

@@ -10,20 +10,9 @@ from oci_cluster.system.text import printable
 
 Object = dict[str, Any]
 
-# Lists of a pod that are merged item by item, and by what; others are replaced. Source: patchMergeKey in
-# k8s.io/api/core/v1/types.go, 1.36.
-_MERGE_KEYS = {
-    "containers": "name",
-    "initContainers": "name",
-    "env": "name",
-    "ports": "containerPort",
-    "volumes": "name",
-    "volumeMounts": "mountPath",
-    "volumeDevices": "devicePath",
-    "imagePullSecrets": "name",
-    "hostAliases": "ip",
-    "topologySpreadConstraints": "topologyKey",
-}
+# What items of a pod's lists are merged by, the first that they have; other lists are replaced. Source: patchMergeKey
+# in k8s.io/api/core/v1/types.go, 1.36.
+_MERGE_KEYS = ("mountPath", "devicePath", "containerPort", "ip", "topologyKey", "name")
 # What finds the pods, and what makes them nodes.
 _KEPT = ("restartPolicy", "subdomain", "hostname")
 
@@ -64,16 +53,19 @@ def _merged(there: Any, patch: Any, place: str) -> Any:
                 )
             if value is None:
                 found.pop(name, None)
-            elif isinstance(value, list) and name in _MERGE_KEYS and isinstance(found.get(name, []), list):
-                found[name] = _merged_lists(found.get(name, []), value, _MERGE_KEYS[name], where)
+            elif isinstance(value, list) and isinstance(found.get(name), list):
+                found[name] = _merged_lists(found[name], value, where)
             else:
                 found[name] = _merged(found.get(name), value, where)
         return found
     return patch
 
 
-def _merged_lists(there: list[Any], patch: list[Any], key: str, place: str) -> list[Any]:
+def _merged_lists(there: list[Any], patch: list[Any], place: str) -> list[Any]:
     found = list(there)
+    key = next((key for key in _MERGE_KEYS if any(isinstance(one, dict) and key in one for one in there)), "")
+    if not key:
+        return patch
     for item in patch:
         if not isinstance(item, dict) or key not in item:
             raise SettingsError(f"POD_PATCH: {place}: each item needs '{key}', by which it is found")

@@ -46,17 +46,12 @@ _NO_IMAGE = re.compile(r"not found|manifest unknown|unauthorized|denied|forbidde
 
 def labels_of(item: Object) -> dict[str, str]:
     """Returns the labels of an object."""
-    return _texts(item, "labels")
+    return dict((item.get("metadata") or {}).get("labels") or {})
 
 
 def annotations_of(item: Object) -> dict[str, str]:
     """Returns the annotations of an object."""
-    return _texts(item, "annotations")
-
-
-def _texts(item: Object, kind: str) -> dict[str, str]:
-    found = (item.get("metadata") or {}).get(kind)
-    return {str(name): str(text) for name, text in found.items()} if isinstance(found, dict) else {}
+    return dict((item.get("metadata") or {}).get("annotations") or {})
 
 
 def name_of(item: Object) -> str:
@@ -77,17 +72,17 @@ def launch_of(item: Object) -> str:
 def condition(item: Object, kind: str) -> Mapping[str, Any]:
     """Returns a condition of an object, empty where there is none."""
     found = (item.get("status") or {}).get("conditions") or []
-    return next((one for one in found if isinstance(one, Mapping) and one.get("type") == kind), {})
+    return next((one for one in found if one.get("type") == kind), {})
 
 
 def owned_by(pods: Sequence[Object], job: Object) -> list[Object]:
     """Returns the *pods* that *job*'s controller has made: anybody may copy a label."""
-    uid = uid_of(job)
-    return [
-        pod
-        for pod in pods
-        if any(owner.get("uid") == uid for owner in (pod.get("metadata") or {}).get("ownerReferences") or [])
-    ]
+    return [pod for pod in pods if uid_of(job) in {owner["uid"] for owner in owners_of(pod)}]
+
+
+def owners_of(item: Object) -> list[Object]:
+    """Returns the references of an object to those that own it."""
+    return list((item.get("metadata") or {}).get("ownerReferences") or [])
 
 
 def environment_of(job: Object) -> dict[str, str]:
@@ -95,9 +90,9 @@ def environment_of(job: Object) -> dict[str, str]:
     template = ((job.get("spec") or {}).get("template") or {}).get("spec") or {}
     pairs = _of_node(template.get("containers")).get("env") or []
     return {
-        str(one["name"]): str(one["value"]).replace("$$", "$")  # Kubernetes makes one `$` of two
+        one["name"]: one["value"].replace("$$", "$")  # Kubernetes makes one `$` of two
         for one in pairs
-        if isinstance(one, dict) and "value" in one
+        if "value" in one
     }
 
 
@@ -241,24 +236,18 @@ def _stop_code(text: str) -> int | None:
     return int(ExitCode.STOPPED)
 
 
-def indexes(text: Any) -> frozenset[int]:
-    """Returns the numbers of a list such as ``1,3-5``; of what is none, none."""
+def indexes(text: str | None) -> frozenset[int]:
+    """Returns the numbers of a list such as ``1,3-5``."""
     found: set[int] = set()
-    for part in str(text or "").split(","):
-        first, dash, last = part.partition("-")
-        if first.isdecimal() and (last.isdecimal() or not dash):
-            begin, end = int(first), int(last or first)
-            found.update(range(begin, min(end, begin + _MOST_NODES) + 1))
+    for part in text.split(",") if text else []:
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
     return frozenset(found)
 
 
 def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
     """Returns all nodes' states by index, then of those that ended with their places."""
-    by_index: dict[int, Object] = {}
-    for one in sorted(pods, key=created_of):
-        if (place := index_of(one)) is not None:
-            by_index[place] = one  # of several the newest: the others are what Kubernetes has taken away
-    found = []
+    by_index, found = newest(pods), []
     for index in [*range(view.size), *view.dropped]:
         node = node_of(index, view.environment).name
         pod = by_index.get(index)
@@ -277,6 +266,12 @@ def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
         return True
     is_over = view.is_finished and {0} <= view.completed and index not in view.failed
     return index > 0 and is_disrupted(pod) and bool(termination_of(pod)) and (node in view.unstarted or is_over)
+
+
+def newest(pods: Sequence[Object]) -> dict[int, Object]:
+    """Returns the newest pod of each index; others are what Kubernetes has taken away."""
+    found = {index_of(pod): pod for pod in sorted(pods, key=created_of)}
+    return {index: found[index] for index in sorted(one for one in found if one is not None)}
 
 
 def index_of(pod: Object) -> int | None:

@@ -24,10 +24,10 @@ from oci_cluster.backends.kubernetes.api.service import (
     Object,
     Service,
 )
-from oci_cluster.backends.kubernetes.cluster import kueue
+from oci_cluster.backends.kubernetes.cluster import kueue, states
 from oci_cluster.backends.kubernetes.quota import usage
-from oci_cluster.backends.kubernetes.quota.teams import NO_QUEUE, hints, objects, read_table
-from oci_cluster.errors import BackendError, NotPermittedError, SettingsError, UsageError
+from oci_cluster.backends.kubernetes.quota.teams import hints, objects, read_table
+from oci_cluster.errors import BackendError, NotPermittedError, UsageError
 from oci_cluster.system.console import Say
 from oci_cluster.system.screen import WHOLE, Screen
 from oci_cluster.system.text import printable
@@ -43,8 +43,6 @@ PATHS = {
     "ResourceFlavor": f"{KUEUE}/resourceflavors",
     "ClusterQueue": f"{KUEUE}/clusterqueues",
     "LocalQueue": f"{KUEUE}/namespaces/{{}}/localqueues",
-    "PriorityClass": "/apis/scheduling.k8s.io/v1/priorityclasses",
-    "ResourceQuota": "/api/v1/namespaces/{}/resourcequotas",
 }
 _SIGNS = {"added": "+", "changed": "~", "removed": "-", "kept": "!"}
 # HTTP's: what no object of its own is wrong with is told as it is, such as a login that is not known.
@@ -71,13 +69,16 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
     patience_s = LOOK_PATIENCE_S if action in {"show", "queue"} else PATIENCE_S
     service = Service(open_access(given), patience_s=patience_s, say=out.say)
     try:
-        with_kueue = _has_kueue(service)
+        if service.find(KUEUE) is None:
+            raise BackendError(
+                "Kueue 0.19 or newer is not installed here (docs/kueue.md); scripts/list.sh shows clusters"
+            )
         if action == "apply":
-            _apply(service, table, words[1], options, out, with_kueue=with_kueue)
+            _apply(service, table, words[1], options, out)
         elif action == "show":
-            _show(service, options, out, with_kueue=with_kueue)
-        elif not with_kueue:
-            raise BackendError(f"{NO_QUEUE}; no team can be held or resumed; scripts/list.sh shows the clusters")
+            queues, counts = service.items(PATHS["ClusterQueue"]), _counts(service)
+            teams = [usage.described(queue, *counts.get(states.name_of(queue), (0, 0))) for queue in queues]
+            _print(teams, out.screen.table(usage.HEAD, usage.rows(teams), usage.BELOW), options, out)
         elif action == "queue":
             rows, notes = kueue.look(service, words[0] if words else "")
             for note in notes:
@@ -99,16 +100,6 @@ def run(verb: str, words: Sequence[str], options: Options, given: Mapping[str, s
     return 0
 
 
-def _has_kueue(service: Service) -> bool:
-    group, needed = service.find(KUEUE.rpartition("/")[0]), KUEUE.removeprefix("/apis/")
-    versions = [str(one.get("groupVersion")) for one in (group or {}).get("versions") or []]
-    if group is not None and needed not in versions:
-        raise SettingsError(
-            f"Kueue here speaks {', '.join(versions)}, and {needed} is needed: Kueue 0.19 or newer (docs/kueue.md)"
-        )
-    return group is not None
-
-
 def _may_not(error: KubernetesError) -> str:
     """Returns the right that the user lacks, such as ``list jobs.batch``, if any."""
     found = _VERB.search(str(error)) if error.code == _FORBIDDEN else None
@@ -118,12 +109,12 @@ def _may_not(error: KubernetesError) -> str:
 # --- Apply ------------------------------------------------------------------------------------------------------------
 
 
-def _apply(service: Service, table: Object, file: str, options: Options, out: Out, *, with_kueue: bool) -> None:
+def _apply(service: Service, table: Object, file: str, options: Options, out: Out) -> None:
     force, prune = "--force" in options, "--prune" in options
-    bodies = objects(table, with_kueue=with_kueue)
+    bodies = objects(table)
     changes = _tried(service, bodies, force=force)
-    surplus = _surplus(service, table["table"], bodies, with_kueue=with_kueue)
-    for note in hints(table, with_kueue=with_kueue):
+    surplus = _surplus(service, table["table"], bodies)
+    for note in hints(table):
         out.say(note)
     changes += [(item, "removed" if prune else "kept", []) for item in surplus]
     for item, what, its in changes:
@@ -166,7 +157,7 @@ def _tried(service: Service, bodies: Sequence[Object], *, force: bool) -> list[t
             told = printable(error, 1500).replace("- .", " .")  # fields, whose lines are not apart any more
             problems.append(f"  {_name_of(body)}: {told}{_advice(body, error)}")
             continue
-        owner = ((now or {}).get("metadata", {}).get("labels") or {}).get(LABEL) or body["metadata"]["labels"][LABEL]
+        owner = states.labels_of(now or {}).get(LABEL) or body["metadata"]["labels"][LABEL]
         if owner != body["metadata"]["labels"][LABEL] and not force:
             of_whom = f"is that of another table, whose name is '{printable(owner)}'"
             problems.append(f"  {_name_of(body)}: {of_whom}; --force takes it over")
@@ -220,26 +211,14 @@ def _leaves(value: Any, place: str) -> Iterator[str]:
         yield f"{place}: {value}"
 
 
-def _surplus(service: Service, table: str, bodies: Sequence[Object], *, with_kueue: bool) -> list[Object]:
+def _surplus(service: Service, table: str, bodies: Sequence[Object]) -> list[Object]:
     """Returns what has the *table*'s label and is not in it; no namespace."""
     wanted = {_path_of(body) for body in bodies}
     found = []
-    for kind, path in reversed(PATHS.items()):
-        is_kueues = KUEUE in path
-        if kind == "Namespace" or (is_kueues and not with_kueue):
-            continue
-        try:
-            there = service.items(path.replace("namespaces/{}/", ""), labelSelector=f"{LABEL}={table}")
-        except KubernetesError as error:
-            # With Kueue, quotas of the time before it are looked for where the user may see them.
-            if error.code != _FORBIDDEN or is_kueues or not with_kueue:
-                raise
-            continue
-        for one in there:
-            item = {"kind": kind, **one}
-            # A selector is a wish to the API; what is removed is looked at here.
-            if (item["metadata"].get("labels") or {}).get(LABEL) == table and _path_of(item) not in wanted:
-                found.append(item)
+    for kind in reversed(list(PATHS)[1:]):
+        there = service.items(PATHS[kind].replace("namespaces/{}/", ""), labelSelector=f"{LABEL}={table}")
+        items = [{"kind": kind, **one} for one in there if states.labels_of(one).get(LABEL) == table]
+        found += [item for item in items if _path_of(item) not in wanted]
     return found
 
 
@@ -253,22 +232,11 @@ def _name_of(item: Mapping[str, Any]) -> str:
     return f"{item['kind']} {'/'.join(filter(None, [about.get('namespace'), about['name']]))}"
 
 
-# --- Show, hold, resume, queue ----------------------------------------------------------------------------------------
-
-
-def _show(service: Service, options: Options, out: Out, *, with_kueue: bool) -> None:
-    if with_kueue:
-        teams = usage.described(_cluster_queues(service), _counts(service))
-        _print(teams, out.screen.table(usage.HEAD, usage.rows(teams), usage.BELOW), options, out)
-        return
-    out.say(NO_QUEUE)
-    quotas = usage.plain_rows(service.items(PATHS["ResourceQuota"].replace("namespaces/{}/", ""), labelSelector=LABEL))
-    head = ("TEAM", "NAMESPACE", "RESOURCE", "NOMINAL", "USED")
-    _print(quotas, out.screen.table(head, [list(one.values()) for one in quotas]), options, out)
+# --- Hold, resume ----------------------------------------------------------------------------------------
 
 
 def _hold(service: Service, team: str, policy: str, out: Out) -> None:
-    queues = {str(one["metadata"]["name"]): one for one in _cluster_queues(service)}
+    queues = {states.name_of(one): one for one in service.items(PATHS["ClusterQueue"])}
     if team not in queues:
         raise UsageError(f"there is no team '{team}'; there is: {', '.join(queues) or 'none'}")
     if ((queues[team].get("spec") or {}).get("stopPolicy") or "None") == policy:
@@ -276,7 +244,7 @@ def _hold(service: Service, team: str, policy: str, out: Out) -> None:
         return
     running, waiting = _counts(service).get(team, (0, 0))  # before: those that wait may start at once
     path, body = f"{PATHS['ClusterQueue']}/{team}", {"spec": {"stopPolicy": policy}}
-    service.patch(path, body, manager=_MANAGER_OF_HOLD)
+    service.patch(path, body, fieldManager=_MANAGER_OF_HOLD)
     if policy == "None":
         starts = f"{waiting} that wait start in their order, as quota becomes free"
         out.say(f"{team} is resumed: {starts}; {running} that run go on as they are")
@@ -284,10 +252,6 @@ def _hold(service: Service, team: str, policy: str, out: Out) -> None:
     runs = "are ended, and wait again at their old place" if policy == "HoldAndDrain" else "go on to their end"
     rest = f"{waiting} that wait, and new ones, wait until: scripts/quota.sh resume {team}"
     out.say(f"{team} is held: of its clusters, {running} that run {runs}; {rest}")
-
-
-def _cluster_queues(service: Service) -> list[Object]:
-    return sorted(service.items(PATHS["ClusterQueue"]), key=lambda one: str(one["metadata"]["name"]))
 
 
 def _counts(service: Service) -> dict[str, tuple[int, int]]:

@@ -51,7 +51,7 @@ def test_a_cluster_that_is_chosen_is_not_asked_for_once_more(place: KubernetesPl
     asked(place)
     chosen = place.lifecycle.choose("mine")
     assert [state.node for state in place.lifecycle.states(chosen)] == ["MAIN", "WORKER_1"]
-    place.backend.told(cluster.handle)
+    place.backend._seen.told(cluster.handle)
     main = next(iter(place.fake.objects["pods"]))
     assert asked(place) == [JOBS, PODS, f"{PODS}/{main}/log"]
 
@@ -81,7 +81,7 @@ def test_a_list_that_takes_long_is_not_asked_for_again_for_each_file(place: Kube
     asked(place)
     place.fake.before = lambda _method, _path, _body: place.clock.sleep(2)
     for _ in range(3):
-        assert "WORKER_1_config.json" in place.backend.told(cluster.handle)
+        assert "WORKER_1_config.json" in place.backend._seen.told(cluster.handle)
     assert asked(place).count(PODS) == 1
 
 

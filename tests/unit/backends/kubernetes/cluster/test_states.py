@@ -263,11 +263,8 @@ def test_a_number_that_no_node_has_is_no_node(number: str) -> None:
     assert list(nodes(told, pod(0, RUNNING))) == ["MAIN", "WORKER_7"]
 
 
-@pytest.mark.parametrize(
-    ("text", "numbers"), [("", []), ("1,3-5", [1, 3, 4, 5]), ("x,2", [2]), ("5-3", []), ("1-x", []), ("-1", [])]
-)
-def test_lists_of_indexes(text: str, numbers: list[int]) -> None:
-    """As the Job controller writes them; what is none is none."""
+@pytest.mark.parametrize(("text", "numbers"), [(None, []), ("", []), ("7", [7]), ("1,3-5", [1, 3, 4, 5])])
+def test_lists_of_indexes(text: str | None, numbers: list[int]) -> None:
     assert list(states.indexes(text)) == numbers
 
 
