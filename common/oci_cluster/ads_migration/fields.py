@@ -84,7 +84,7 @@ class _Reader:
         self._count = 0
 
     def field(self, node: Any, path: str, line: int, depth: int) -> Field:
-        """Return the *node* of the parser, which is called *path*, and whose name stands in *line*."""
+        """Return the parser's *node*, which is called *path* in *line*."""
         self._count += 1
         if self._count > _MOST_FIELDS or depth > _DEEPEST:
             limit = f"{_DEEPEST} fields in one another" if depth > _DEEPEST else f"{_MOST_FIELDS} fields"

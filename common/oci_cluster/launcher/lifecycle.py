@@ -46,8 +46,8 @@ from oci_cluster.system.text import now, seconds_since
 _TELL_AGAIN_S = 10.0
 # How long a list may not have what has been made; the backend oci has the source of the number (SETTLES_S).
 _LISTED_S = 120.0
-# How often what has to be done at the end is tried where nobody answers: for 20 s in all.
-_LAST_TRIES = 8
+# How often, and for how long, what has to be done at the end is tried where nobody answers.
+_LAST_TRIES, _LAST_TRIES_S = 8, 20.0
 
 
 def stop_command(backend: Backend, *words: str) -> str:
@@ -56,16 +56,21 @@ def stop_command(backend: Backend, *words: str) -> str:
     return " ".join(["scripts/stop.sh", *words, *where])
 
 
-def insist(ask: Callable[[], None], say: Say, wait: Callable[[float], None]) -> ClusterError | None:
+def insist(
+    ask: Callable[[], None], say: Say, *, wait: Callable[[float], None], clock: Callable[[], float]
+) -> ClusterError | None:
     """Call *ask*; return why it failed.
 
     Where nobody answers, it is called again for 20 s: an engine that is being started again answers soon.
     """
+    deadline = clock() + _LAST_TRIES_S
     failure: ClusterError | None = None
     for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_TRIES):
         try:
             ask()
         except (BackendError, StorageError) as error:
+            if clock() + delay > deadline:
+                return error
             if failure is None:
                 say(f"{error}; trying again")
             failure = error
@@ -122,7 +127,8 @@ class Lifecycle:
     def _roll_back(self, cluster: Cluster, error: BaseException) -> None:
         if not self.backend.is_free_to_ask:  # else it takes no time that would have to be explained
             self.say(f"{error}" if isinstance(error, StoppedError) else "the launch failed; ending what was started")
-        if (problem := insist(lambda: self.backend.remove(cluster, self.say), self.say, self.sleep)) is not None:
+        remove = partial(self.backend.remove, cluster, self.say)
+        if (problem := insist(remove, self.say, wait=self.sleep, clock=self.clock)) is not None:
             what = "may still be running" + ("" if self.backend.is_this_machine else " and cost money")
             command = self._stop_command(cluster.name, "--delete")
             self.say(f"NOT ENDED: {cluster.name} {what} ({problem}); end it: {command}")

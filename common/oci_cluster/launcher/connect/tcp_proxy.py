@@ -44,7 +44,7 @@ class Forwarder(socketserver.ThreadingTCPServer):
         threading.Thread(target=self.serve_forever, args=(0.1,), daemon=True).start()
 
     def close(self) -> None:
-        """Listen no more; the way itself, and with it its connections, are its maker's to end."""
+        """Listen no more; connections end with the way, which is its maker's."""
         self.shutdown()
         self.server_close()
 

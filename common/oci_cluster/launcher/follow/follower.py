@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from oci_cluster.backends.base import Backend, LogCopy
@@ -284,7 +285,8 @@ class Follower:
 
     def finish(self) -> ClusterError | None:
         """Bring what the cluster, which has ended, leaves; return why that failed."""
-        return insist(lambda: self._backend.finish(self._cluster, self._say), self._say, self._signals.wait)
+        finish = partial(self._backend.finish, self._cluster, self._say)
+        return insist(finish, self._say, wait=self._signals.wait, clock=self._clock)
 
     def _poll(self) -> list[NodeState] | None:
         """Return the nodes' states; None when the backend does not answer."""
@@ -302,7 +304,7 @@ class Follower:
 
     def _fetch_last_logs(self, copy: LogCopy, merged: MergedLogs) -> None:
         """Show what comes of the logs after the nodes have ended; Ctrl-C ends that."""
-        if (problem := insist(copy.fetch, self._say, self._signals.wait)) is not None:
+        if (problem := insist(copy.fetch, self._say, wait=self._signals.wait, clock=self._clock)) is not None:
             self._say(f"the last lines of the logs are missing: {problem}")
             return
 

@@ -47,7 +47,7 @@ class _Log:
     """What has been read behind these: a line without its end."""
 
     def new(self, block: int) -> Iterator[tuple[float, str]]:
-        """Yield time and text of each line since the last call; *block* bytes are read at once."""
+        """Yield time and text of each new line, read in blocks of *block* bytes."""
         try:
             with self.path.open("rb") as file:
                 begin = self.offset + len(self.rest)

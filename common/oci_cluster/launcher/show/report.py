@@ -139,7 +139,7 @@ def describe(backend: Backend, cluster: Cluster, plan: Plan, states: Sequence[No
 
 
 def tell(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return all that is known of *cluster*, also where its plan is lost, or nobody reads its work dir here."""
+    """Return all that is known of *cluster*, also without its plan or work dir."""
     try:
         plan = backend.load(cluster)
         return asked(cluster, plan, partial(describe, backend, cluster, plan, states))
@@ -169,7 +169,7 @@ def unreadable(backend: Backend, cluster: Cluster, states: Sequence[NodeState], 
 
 
 def overview(backend: Backend, cluster: Cluster, states: Sequence[NodeState]) -> dict[str, Any]:
-    """Return what a list tells of *cluster*: what its backend says, as each file may cost a request.
+    """Return what a list tells of *cluster*; each file may cost a request.
 
     `stop` alone is asked for, and that only of a main that was killed, or told to end: what a list says of it must be
     what launch.sh and status.sh have said.
