@@ -64,8 +64,7 @@ class PodPortForward:
         """Returns a new connection to the port."""
         where = f"port {self._port} of {self._node}"
         try:
-            path = self._service.path("pods", states.name_of(self._pod()), sub="portforward")
-            line = open_line(self._service.access, path, self._port, self._is_answered)
+            line = self._line(self._service.path("pods", states.name_of(self._pod()), sub="portforward"))
         except KubernetesError as error:
             if error.exit_code == ExitCode.NOT_PERMITTED:
                 needed = "create and get of pods/portforward, see Rights in docs/kubernetes-admin.md"
@@ -77,6 +76,16 @@ class PodPortForward:
             # What is forwarded is loopback: what listens on the pod's own address alone is not reached.
             raise BackendError(f"nobody listens on {where}, on its 127.0.0.1 or all addresses: {said}")
         return self._lines.carry(line)
+
+    def _line(self, path: str) -> PortLine:
+        """Returns a line to *path*; without an answer it is asked for once more."""
+        try:
+            return open_line(self._service.access, path, self._port, self._is_answered)
+        except KubernetesError as error:
+            if error.code:
+                raise
+        # It has not been let in, so nothing was done.
+        return open_line(self._service.access, path, self._port, self._is_answered)
 
     def _pod(self) -> Object:
         service = self._service
@@ -182,26 +191,29 @@ def open_line(access: Access, path: str, port: int, is_answered: threading.Event
     """
     with as_kubernetes_error(path):
         tls = access.tls
-        url = f"{access.server.rstrip('/')}{path}?ports={port}"
-        # Whoever looked for the pod just now has asked for a new token, if that was needed.
-        request = next(access.auth_with(tls).sync_auth_flow(httpx.Request("GET", url)))
         # Servers of version 1.3 send tickets when they like. The library reads and writes in two threads, and a ticket
         # that is read while the first request is written was seen to lose that request (OpenSSL 3.0).
-        for version in (ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED):
-            tls.maximum_version = version
+        tls.maximum_version = ssl.TLSVersion.TLSv1_2
+        url = f"{access.server.rstrip('/')}{path}?ports={port}"
+        requests = access.auth_with(tls).sync_auth_flow(httpx.Request("GET", url))
+        request = next(requests)
+        while True:
             try:
                 return PortLine(*_connect(request, tls, access), is_answered)
             except ssl.SSLError as error:
-                if "PROTOCOL" not in (error.reason or "") or version != ssl.TLSVersion.TLSv1_2:
-                    raise  # else it is a server that wants nothing but 1.3
+                if "PROTOCOL" not in (error.reason or "") or tls.maximum_version != ssl.TLSVersion.TLSv1_2:
+                    raise
+                tls.maximum_version = ssl.TLSVersion.MAXIMUM_SUPPORTED  # a server that wants nothing but 1.3
             except InvalidStatus as error:
                 answer = error.response
                 headers, body = list(answer.headers.raw_items()), bytes(answer.body or b"")
                 refusal = httpx.Response(answer.status_code, headers=headers, content=body, request=request)
-                raise httpx.HTTPStatusError("refused", request=request, response=refusal) from error
+                try:
+                    request = requests.send(refusal)  # a token that is not taken any more is asked for again
+                except StopIteration:
+                    raise httpx.HTTPStatusError("refused", request=request, response=refusal) from error
             except (InvalidHandshake, WebSocketException) as error:
                 raise OSError(str(error)) from error
-    raise AssertionError  # the second version returns or raises
 
 
 def _connect(request: httpx.Request, tls: ssl.SSLContext, access: Access) -> tuple[ClientConnection, socket.socket]:

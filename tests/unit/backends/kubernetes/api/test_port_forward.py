@@ -167,18 +167,22 @@ def test_what_the_api_refuses(
         tunnel_to(place, cluster, 80, "MAIN").dial()
 
 
-def test_what_gets_no_answer_or_is_refused_is_told_and_the_next_call_succeeds(
+def test_what_gets_no_answer_is_asked_once_more(
     place: KubernetesPlace, forwarder: FakeForwarder, cluster: Cluster
 ) -> None:
+    """And no third time. What is refused is not."""
     with serving(echo) as port:
         tunnel = tunnel_to(place, cluster, port)
         forwarder.drops = 1
+        assert echoed(tunnel.dial, b"x") == b"x"
+        forwarder.drops = 2
         with pytest.raises(BackendError, match="did not answer GET"):
             tunnel.dial()
+        assert len(forwarder.asked) == 4
         forwarder.refusals.append((503, ""))
         with pytest.raises(BackendError, match="503"):
             tunnel.dial()
-        assert echoed(tunnel.dial, b"x") == b"x"
+        assert len(forwarder.asked) == 5
 
 
 def test_an_api_that_does_not_answer(place: KubernetesPlace, cluster: Cluster) -> None:
@@ -252,8 +256,10 @@ def test_tls_is_of_the_version_that_two_threads_may_use(tmp_path: Path, least: s
         assert set(forwarder.versions) == {version}
 
 
-def test_a_program_that_prints_tokens_is_asked_once(tmp_path: Path, forwarder: FakeForwarder) -> None:
-    """For all requests. A token that is not taken any more is renewed by the one that looks for the pod."""
+def test_a_program_that_prints_tokens_is_asked_again_when_one_is_not_taken(
+    tmp_path: Path, forwarder: FakeForwarder
+) -> None:
+    """As by all other requests, and with the same token."""
     script = tmp_path / "plugin"
     script.write_text(
         f'echo x >>{tmp_path}/calls; echo \'{{"status": {{"token": "T\'$(wc -l <{tmp_path}/calls)\'"}}}}\'\n'
@@ -262,6 +268,7 @@ def test_a_program_that_prints_tokens_is_asked_once(tmp_path: Path, forwarder: F
     file = kubeconfig(tmp_path / "c", "a", current="a", user=user)
     file.write_text(file.read_text().replace("https://a.test", forwarder.url))
     access = open_access({"KUBECONFIG": str(file)})
-    for _ in range(2):
+    for refusals in ([], [(401, "Unauthorized")], []):
+        forwarder.refusals += refusals
         open_line(access, "/x/portforward", 1, threading.Event()).free()
-    assert [who.replace(" ", "") for _, who in forwarder.asked] == ["BearerT1", "BearerT1"]
+    assert [who.replace(" ", "") for _, who in forwarder.asked] == ["BearerT1", "BearerT1", "BearerT2", "BearerT2"]
