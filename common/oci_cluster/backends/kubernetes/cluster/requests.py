@@ -110,8 +110,8 @@ def resolve(plan: Plan, settings: Mapping[str, Any], root: Path, namespace: str,
     if is_own and len(archive) > MOST_CODE_BYTES:
         raise SettingsError(
             f"the code has {len(archive)} bytes compressed, and {MOST_CODE_BYTES} fit into a Secret: leave out what "
-            "nodes do not need (.gitignore, .dockerignore), set WORK_DIR to object storage, or CODE_URI to a git "
-            "repository or to image"
+            "nodes do not need (.gitignore, .dockerignore), mount data (VOLUMES), set WORK_DIR to object storage, or "
+            "CODE_URI to a git repository or to image"
         )
     for line in code.said:
         say(line)

@@ -349,7 +349,7 @@ def test_names_as_kubernetes_takes_them(name: str, expected: str) -> None:
 def test_code_that_is_too_large_for_a_config_map(place: KubernetesPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is Kubernetes' own; the ways out are named."""
     monkeypatch.setattr(requests, "MOST_CODE_BYTES", 10)
-    with pytest.raises(SettingsError, match="fit into a Secret"):
+    with pytest.raises(SettingsError, match=r"fit into a Secret: .* mount data \(VOLUMES\)"):
         placed(place)
 
 
