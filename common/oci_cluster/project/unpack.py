@@ -1,6 +1,7 @@
 """Unpacks the wheel of a project in place; imported from the wheel itself.
 
 What is unpacked is in no git: ``common/.unpacked`` lists it. A file there that is not what the list says is the user's.
+Its first line has the wheel and the user's files: if one of these is gone, ``common/lib.sh`` has all unpacked again.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def unpack(root: Path, say: Say) -> None:
 
 
 def _is_done(root: Path, wheel: Path) -> bool:
-    """Return whether *wheel* is unpacked, and nothing edited was removed since, as ``common/lib.sh`` asks first."""
+    """Return whether *wheel* is unpacked, and nothing edited was removed since."""
     name, *edited = _listed(root)[0].split() or [""]
     return name == wheel.name and all((root / each).exists() for each in edited)
 
@@ -68,7 +69,7 @@ def _list(first: str, lines: list[tuple[str, set[str]]]) -> File:
 
 
 def _listed(root: Path) -> tuple[str, dict[str, set[str]]]:
-    """Return the list's wheel with the edited files, and the digests that each unpacked file may have."""
+    """Return the list's first line, and the digests that each file may have."""
     found: dict[str, set[str]] = {}
     file = read_file(root / LIST)
     first, *lines = file.content.decode(errors="replace").splitlines() if file and file.content else [""]
