@@ -151,7 +151,7 @@ fetch_wheel() {
 
 # unpack_wheel FOLDER: unpack the wheel of a project, where one is that common/.unpacked does not name; a checkout has none.
 unpack_wheel() {
-  local folder="$1" python="" first="" status=0
+  local folder="$1" python="" first="" edited="" name status=0
   fetch_wheel "${folder}/vendor"
   set -- "${folder}"/vendor/oci_cluster-*.whl
   if [[ ! -e "$1" ]]; then
@@ -159,7 +159,10 @@ unpack_wheel() {
 scripts run; bring it back, and see that git has it: git add -f vendor/*.whl"
     return
   fi
-  [[ ! -f "${folder}/common/.unpacked" ]] || IFS= read -r first <"${folder}/common/.unpacked" || :
+  [[ ! -f "${folder}/common/.unpacked" ]] || IFS=' ' read -r first edited <"${folder}/common/.unpacked" || :
+  for name in ${edited}; do # an edited file that its user has removed comes back as the wheel has it
+    [[ -e "${folder}/${name}" ]] || first=""
+  done
   [[ $# -gt 1 || "${first}" != "${1##*/}" ]] || return 0
   find_python "${folder}"
   # -I: what is in the user's folder supplies no module.

@@ -7,7 +7,7 @@ import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from oci_cluster.contract.settings.settings_files import read_config
 from oci_cluster.errors import SettingsError, UsageError
@@ -15,6 +15,7 @@ from oci_cluster.project.files import File, Files, alone, check_way, put, read_f
 from oci_cluster.project.update import README, TEMPLATES
 from oci_cluster.project.wheel import (
     FOLDER,
+    START_SCRIPTS,
     frameworks_of,
     is_placed,
     open_folder,
@@ -33,6 +34,7 @@ from oci_cluster.system.text import printable
 _MAKEFILES = ("GNUmakefile", "makefile", "Makefile")
 INCLUDE = "include scripts/clusters.mk"
 _INCLUDED = re.compile(rb"^\s*[-s]?include\s.*\bscripts/clusters\.mk\b", re.MULTILINE)
+_TARGETS = re.compile(r"^([\w.% /-]+):(?![:=]*=)", re.MULTILINE)
 _HEADER = "# Settings of this project: config.env.example lists all. git ignores this file."
 
 Changes = dict[str, tuple[File | None, File]]
@@ -120,13 +122,14 @@ def _plan(root: Path, names: Sequence[str], files: Files, wanted: Mapping[str, s
             f"{root} has another version, {version_of(wheel)}; bring it up to date first: its scripts/update.sh"
         )
     frameworks = sorted({*has, *names})
-    if wheel:  # what the project has had is its own: edited, or removed
-        new = {name: file for name, file in files.items() if name.partition("/")[0] in set(names) - set(has)}
+    if wheel:  # what the project has had is its own: edited, or removed, unless all of it is wanted again
+        added = {name for name in names if name not in has or not _is_framework(root / name)}
+        new = {name: file for name, file in files.items() if name.partition("/")[0] in added}
     else:
         new = {name: file for name, file in files.items() if is_placed(name, frameworks)}
         new |= {name: files[source] for name, source in _starters(root, files)}
     changes = _new_files(root, new, say)
-    changes |= _additions(root, files, frameworks, wanted)
+    changes |= _additions(root, files, frameworks, wanted, say)
     name, content = pack(files, frameworks)
     if not wheel or wheel.name != name:
         changes[f"{FOLDER}/{name}"] = (None, File(content))
@@ -151,15 +154,15 @@ def _new_files(root: Path, files: Files, say: Say) -> Changes:
     changes: Changes = {}
     in_the_way: list[str] = []
     own: list[str] = []
-    for name in sorted(files):
+    # Start scripts last: without one, the next run completes a framework.
+    for name in sorted(files, key=lambda name: (PurePath(name).name in START_SCRIPTS, name)):
         check_way(root, name)
         there, folder = read_file(root / name), root / name.partition("/")[0]
         if there is None:
             changes[name] = (None, files[name])
         elif there != files[name]:
-            is_framework = (folder / "start-master.sh").is_file() and (folder / "start-worker.sh").is_file()
-            (own if is_framework else in_the_way).append(printable(name))
-    if in_the_way:
+            (own if _is_framework(folder) else in_the_way).append(printable(name))
+    if in_the_way := sorted(in_the_way):
         listed = ", ".join(in_the_way[:10]) + (f" and {len(in_the_way) - 10} more" if in_the_way[10:] else "")
         raise SettingsError(f"{root} has other files of these names, and none is overwritten: {listed}; rename yours")
     if own:
@@ -167,17 +170,17 @@ def _new_files(root: Path, files: Files, say: Say) -> Changes:
     return changes
 
 
+def _is_framework(folder: Path) -> bool:
+    return all((folder / name).is_file() for name in START_SCRIPTS)
+
+
 # --- What is added to files of the project's own ----------------------------------------------------------------------
 
 
-def _additions(root: Path, files: Files, frameworks: Sequence[str], wanted: Mapping[str, str]) -> Changes:
+def _additions(root: Path, files: Files, frameworks: Sequence[str], wanted: Mapping[str, str], say: Say) -> Changes:
     """Return lines to add to Makefile, .gitignore, .gitattributes and config.env."""
     changes: Changes = {}
-    makefile = next((name for name in _MAKEFILES if os.path.lexists(root / name)), "")
-    if not makefile:
-        changes["Makefile"] = (None, files[f"{TEMPLATES}/Makefile"])
-    elif not _INCLUDED.search(_own(root, makefile, [INCLUDE]).content):
-        _add(changes, root, makefile, ["", INCLUDE])
+    _add_to_makefile(changes, root, files, say)
     for name in ("gitignore", "gitattributes"):
         lines = [line for line in files[f"{TEMPLATES}/{name}"].content.decode().splitlines() if line]
         if name == "gitattributes":
@@ -198,6 +201,28 @@ def _additions(root: Path, files: Files, frameworks: Sequence[str], wanted: Mapp
     if lines:
         _add(changes, root, "config.env", lines)
     return changes
+
+
+def _add_to_makefile(changes: Changes, root: Path, files: Files, say: Say) -> None:
+    """Have the project's Makefile include ours; say which targets both have."""
+    makefile = next((name for name in _MAKEFILES if os.path.lexists(root / name)), "")
+    if not makefile:
+        changes["Makefile"] = (None, files[f"{TEMPLATES}/Makefile"])
+        return
+    there = _own(root, makefile, [INCLUDE])
+    if _INCLUDED.search(there.content):
+        return
+    _add(changes, root, makefile, ["", INCLUDE])
+    theirs, ours = _targets(there), _targets(files["scripts/clusters.mk"])
+    if both := sorted(name for name in theirs if f"clusters-{name}" in ours):
+        named = ", ".join(f"clusters-{name}" for name in both)
+        say(f"{makefile} has {', '.join(both)} of its own, which stay; ours are {named}")
+
+
+def _targets(makefile: File) -> set[str]:
+    """Return the targets that are written out in *makefile*."""
+    lines = _TARGETS.findall(makefile.content.decode(errors="replace"))
+    return {name for line in lines for name in line.split()}
 
 
 def _own(root: Path, name: str, lines: Sequence[str]) -> File:

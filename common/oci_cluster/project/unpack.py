@@ -1,6 +1,7 @@
 """Unpacks the wheel of a project in place; imported from the wheel itself.
 
 What is unpacked is in no git: ``common/.unpacked`` lists it. A file there that is not what the list says is the user's.
+Its first line has the wheel and the user's files: if one of these is gone, ``common/lib.sh`` has all unpacked again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _IGNORED = ("common/.gitignore", "scripts/.gitignore")
 def unpack(root: Path, say: Say) -> None:
     """Unpack the wheel of the project *root*, unless that is done."""
     wheel = vendored(root)
-    if wheel is None or _listed(root)[0] == wheel.name:
+    if wheel is None or _is_done(root, wheel):
         return
     check_way(root, LIST)
     try:
@@ -29,9 +30,14 @@ def unpack(root: Path, say: Say) -> None:
     except OSError as error:
         raise not_writable(root / "common", error) from error
     with alone(root / "common"):
-        first, known = _listed(root)
-        if first != wheel.name:  # nobody has done it meanwhile
-            _unpack(root, wheel, known, say)
+        if not _is_done(root, wheel):  # nobody has done it meanwhile
+            _unpack(root, wheel, _listed(root)[1], say)
+
+
+def _is_done(root: Path, wheel: Path) -> bool:
+    """Return whether *wheel* is unpacked, and nothing edited was removed since."""
+    name, *edited = _listed(root)[0].split() or [""]
+    return name == wheel.name and all((root / each).exists() for each in edited)
 
 
 def _unpack(root: Path, wheel: Path, known: dict[str, set[str]], say: Say) -> None:
@@ -43,16 +49,18 @@ def _unpack(root: Path, wheel: Path, known: dict[str, set[str]], say: Say) -> No
         check_way(root, name)
     # An interrupted run leaves files of either wheel, and none that is the user's.
     put(root, LIST, _list("unfinished", [*known.items(), *((name, {file.digest}) for name, file in files.items())]))
+    edited = []
     for name, file in files.items():
         there = read_file(root / name)
         if there is None or (there.digest in known.get(name, ()) and there != file):
             put(root, name, file)
         elif there.digest != file.digest:
             say(f"{name} is not what {wheel.name} has: yours counts; remove it to have the newer one")
+            edited.append(name)
     for name in known.keys() - files.keys():
         if (there := read_file(root / name)) and there.digest in known[name]:
             put(root, name, None)
-    put(root, LIST, _list(wheel.name, [(name, {file.digest}) for name, file in files.items()]))
+    put(root, LIST, _list(" ".join([wheel.name, *edited]), [(name, {file.digest}) for name, file in files.items()]))
 
 
 def _list(first: str, lines: list[tuple[str, set[str]]]) -> File:
@@ -61,7 +69,7 @@ def _list(first: str, lines: list[tuple[str, set[str]]]) -> File:
 
 
 def _listed(root: Path) -> tuple[str, dict[str, set[str]]]:
-    """Return the list's wheel, and the digests that each unpacked file may have."""
+    """Return the list's first line, and the digests that each file may have."""
     found: dict[str, set[str]] = {}
     file = read_file(root / LIST)
     first, *lines = file.content.decode(errors="replace").splitlines() if file and file.content else [""]

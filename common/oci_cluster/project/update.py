@@ -18,6 +18,7 @@ from oci_cluster.project.files import File, Files, alone, check_way, put, read_f
 from oci_cluster.project.wheel import (
     CHANGES,
     FOLDER,
+    START_SCRIPTS,
     frameworks_of,
     is_placed,
     locks_of,
@@ -25,6 +26,7 @@ from oci_cluster.project.wheel import (
     pack,
     read_wheel,
     replace_wheel,
+    unpacked_to,
     vendored,
     version_of,
 )
@@ -66,13 +68,18 @@ def run(
             )
         base = read_wheel(wheel)
         theirs = open_source(words[0], cwd)
-        frameworks = frameworks_of(base)
+        frameworks = [name for name in frameworks_of(base) if _has_start_script(root / name)]
         if missing := set(frameworks) - set(frameworks_of(theirs)):
             raise SettingsError(
                 f"{words[0]} lacks {', '.join(sorted(missing))}, which {root} has; name a version with all of them"
             )
         plan = _planned(root, base, theirs, frameworks)
         name, content = pack(theirs, frameworks)
+        plan.lines += [
+            f"kept      {framework}/: you have removed it; it stays removed"
+            for framework in sorted({*frameworks_of(base)} - {*frameworks})
+        ]
+        plan.lines += _edited(root, base, theirs)
         for line in plan.lines:
             show(line)
         for line in _news(base, theirs):
@@ -93,6 +100,24 @@ def _news(base: Files, theirs: Files) -> list[str]:
         return []
     before, after = (files[CHANGES].content.decode(errors="replace").splitlines() for files in (base, theirs))
     return [printable(line, 200) for line in after if line.strip() and line not in {*before}]
+
+
+def _has_start_script(folder: Path) -> bool:
+    """Return whether *folder* still has a start script; caches may be left there."""
+    return any((folder / name).exists() for name in START_SCRIPTS)
+
+
+def _edited(root: Path, base: Files, theirs: Files) -> list[str]:
+    """Return a line for each unpacked file that both sides have changed."""
+    found = []
+    for name in sorted(name for name in {*base} & {*theirs} if base[name].content != theirs[name].content):
+        if name.endswith(".md"):  # differs by its links to frameworks that the project has not
+            continue
+        there = read_file(root / place) if (place := unpacked_to(name)) else None
+        if there and there.digest not in (base[name].digest, theirs[name].digest):
+            why = "it is yours, and the newer version has changed it; remove it to have that"
+            found.append(f"kept      {printable(place)}: {why}")
+    return found
 
 
 def _planned(root: Path, base: Files, theirs: Files, frameworks: Sequence[str]) -> _Plan:

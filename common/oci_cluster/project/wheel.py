@@ -24,6 +24,7 @@ from oci_cluster.system.console import Say
 from oci_cluster.system.files import at_home, not_writable
 from oci_cluster.system.text import printable
 
+START_SCRIPTS = ("start-master.sh", "start-worker.sh")
 FOLDER = "vendor"
 # In a project whose wheel is elsewhere: what pip fetches it by. See `fetch_wheel` in common/lib.sh.
 PIN = "requirements.txt"

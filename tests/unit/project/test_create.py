@@ -173,6 +173,32 @@ def test_a_framework_is_added_later(project: UserProject) -> None:
     assert "/ray/** text=auto eol=lf" in project.text(".gitattributes")
 
 
+def test_a_framework_that_was_removed_can_come_back(project: UserProject, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where this is interrupted: the wheel has had it all the time, and cannot say how far it came."""
+    project.new("dask", "ray")
+    whole = project.everything()
+    for count in range(4):
+        shutil.rmtree(project.root / "ray")
+        with monkeypatch.context() as patch:
+            killed_after(count, patch)
+            with pytest.raises(KilledError):
+                project.new("ray")
+        assert project.new("ray") == 0
+        assert project.everything() == whole
+
+
+def test_targets_of_the_projects_own_are_named(project: UserProject) -> None:
+    project.ours("scripts/clusters.mk", "clusters-build: ## b\nclusters-pull-check:\nclusters-$(x): y\nother:\n")
+    project.yours("Makefile", "pull-check build: x\n\techo mine\nother:\nbuild-dask := 1\n")
+    project.new(dry_run="")
+    said = "Makefile has build, pull-check of its own, which stay; ours are clusters-build, clusters-pull-check"
+    assert said in project.said
+    project.new()
+    assert said in project.said
+    project.new("ray")
+    assert said not in project.said
+
+
 def test_in_a_project_a_framework_comes_from_a_source_that_has_it(project: UserProject) -> None:
     project.new("dask")
     words = {"checkout": project.root, "cwd": project.root, "show": print, "say": print}
@@ -292,6 +318,8 @@ def test_a_project_of_this_checkout_is_small(tmp_path: Path, framework: str) -> 
     others = {name: size for name, size in sizes.items() if not name.startswith(f"{framework}/")}
     assert (len(others), sum(others.values()) <= 1.4 * 2**20) == (27, True), others
     assert (len(sizes) <= 50, sum(sizes.values()) <= 1.65 * 2**20) == (True, True), sizes
+    if framework == "dask":
+        assert f"With Dask these are {len(names)} files," in (ROOT / "docs/projects.md").read_text()
     wheel = next(name for name in names if name.startswith("vendor/"))
     packed = read_wheel(tmp_path / "p" / wheel)
     wanted = {"common/LICENSE", "common/env-notebook-lock.txt", f"scripts/templates/smoke/with_{framework}.py"}

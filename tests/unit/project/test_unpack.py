@@ -104,6 +104,25 @@ def test_a_file_that_was_edited_wins_and_is_told_of(old: UserProject) -> None:
     assert old.text(TEMPLATE) == "mine\n"
 
 
+@pytest.mark.parametrize("is_told", [False, True])
+def test_an_edited_file_that_is_removed_comes_back_newer(old: UserProject, *, is_told: bool) -> None:
+    """Removed before or after it is said; another file that was edited stays, and all else is of the newer version."""
+    old.yours(TEMPLATE, "mine\n")
+    old.yours("common/pyproject.toml", "mine\n")
+    old.ours(TEMPLATE, "newer\n")
+    newer = old.text(MODULE) + "newer = 1\n"
+    old.ours(MODULE, newer)
+    old.update()
+    if is_told:
+        old.unpack()
+    (old.root / TEMPLATE).unlink()
+    old.unpack()
+    assert (old.text(TEMPLATE), old.text(MODULE)) == ("newer\n", newer)
+    assert old.text("common/pyproject.toml") == "mine\n"
+    old.unpack()
+    assert old.said == []
+
+
 def test_a_gitignore_of_the_users_own_stays(project: UserProject) -> None:
     project.yours("scripts/.gitignore", "mine\n")
     project.new("dask")

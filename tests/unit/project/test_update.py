@@ -13,7 +13,7 @@ from unit.project.user_project import TEMPLATE, TRAIN, KilledError, UserProject,
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError
 from oci_cluster.project import files
 from oci_cluster.project.files import alone
-from oci_cluster.project.wheel import version_of
+from oci_cluster.project.wheel import frameworks_of, read_wheel, version_of
 
 TRAIN_PY = "dask/example/train.py"
 
@@ -118,6 +118,43 @@ def test_what_the_user_has_removed_stays_removed(old: UserProject) -> None:
     assert old.shown == [
         f"kept      {TRAIN_PY}: you have removed it, and the newer version has changed it; it stays removed",
     ]
+
+
+def test_a_framework_that_the_user_has_removed_stays_removed(project: UserProject) -> None:
+    """Nothing new is put into its folder, a version without it is taken, and new.sh can bring it back."""
+    project.new("dask", "ray")
+    shutil.rmtree(project.root / "ray")
+    (project.root / "ray/entry/__pycache__").mkdir(parents=True)
+    project.next_version()
+    project.ours("ray/more.py", "new\n")
+    project.ours("ray/start-master.sh", "newer\n")
+    assert project.update(dry_run=True) == 0
+    assert project.update() == 0
+    assert project.shown == ["kept      ray/: you have removed it; it stays removed"]
+    assert not (project.root / "ray/more.py").exists()
+    assert frameworks_of(read_wheel(project.wheel)) == ["dask"]
+    assert project.update() == 0
+    assert project.shown == []
+    assert project.new("ray") == 0
+    assert project.text("ray/more.py") == "new\n"
+    shutil.rmtree(project.root / "ray")
+    shutil.rmtree(project.next_version() / "ray")
+    assert project.update() == 0
+
+
+def test_an_unpacked_file_of_the_users_that_the_newer_version_has_changed_is_named(old: UserProject) -> None:
+    """One that the newer version has as before is not."""
+    old.unpack()
+    old.yours(TEMPLATE, "mine\n")
+    old.ours("common/oci_cluster/more.py", "newer\n")
+    assert old.update() == 0
+    assert old.shown == []
+    old.ours(TEMPLATE, "newer\n")
+    for is_dry in (True, False):
+        assert old.update(dry_run=is_dry) == 0
+        why = "it is yours, and the newer version has changed it; remove it to have that"
+        assert old.shown == [f"kept      {TEMPLATE}: {why}"]
+    assert old.text(TEMPLATE) == "mine\n"
 
 
 def test_a_file_that_nobody_edited_is_renamed(old: UserProject) -> None:

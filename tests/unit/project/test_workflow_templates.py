@@ -14,10 +14,11 @@ from unit.project.user_project import ROOT, write
 from unit.test_workflows import unpinned
 
 from oci_cluster.contract.settings.schema import SETTINGS
+from oci_cluster.launcher.args.hints import about_variables
 
 TEMPLATES = ROOT / "scripts" / "templates" / "workflows"
 # What a workflow says of itself, beside settings.
-_OWN = {"FRAMEWORK", "WORKERS", "CLUSTER"}
+_OWN = {"CLUSTER_FRAMEWORK", "WORKERS", "CLUSTER"}
 
 
 def read(name: str) -> dict[Any, Any]:
@@ -35,7 +36,7 @@ def run(words: list[str], place: Path, **codes: int) -> int:
         text = f'#!/bin/sh\necho "{script} $*" >>calls\nexit {codes.get(script, 0)}\n'
         write(place / "scripts" / f"{script}.sh", text, 0o755)
     write(place / "Makefile", "%:\n\t@echo make $@ >>calls\n")
-    environ = {"PATH": os.environ["PATH"], "FRAMEWORK": "dask", "WORKERS": "2", "CLUSTER": "train-1"}
+    environ = {"PATH": os.environ["PATH"], "CLUSTER_FRAMEWORK": "dask", "WORKERS": "2", "CLUSTER": "train-1"}
     return subprocess.run(["bash", "-e", "-c", "\n".join(words)], cwd=place, env=environ, check=False).returncode
 
 
@@ -138,3 +139,4 @@ def test_actions_are_named_by_commits_as_our_own() -> None:
 )
 def test_what_is_set_are_settings_that_there_are(given: dict[str, str]) -> None:
     assert [name for name in given if name not in {*SETTINGS, *_OWN} and not name.startswith("DOCKER_")] == []
+    assert about_variables(given) == []
