@@ -1,4 +1,4 @@
-"""Files of this machine: written whole, locked, and as the file system of a cluster dir."""
+"""Files of this machine: written whole, locked; and as a cluster dir."""
 
 from __future__ import annotations
 
