@@ -91,12 +91,18 @@ def _install_with_uv(uv: Uv, directory: Path, files: Sequence[EnvFile], say: Say
     own = [file for file in files if file not in added]
     entries = [entry for file in own for entry in file.pip]
     with tempfile.TemporaryDirectory() as scratch:
-        words = uv_words(entries, own[-1].path, Path(scratch), say, uv.settings, torch=torch, added=added)
+        words = uv_words(entries, own[-1].path, Path(scratch), say, uv.settings, torch=torch, added=added, holds=_holds)
         try:
             uv.install(directory, words)
         except SettingsError as error:
             asking = ", ".join(str(file.path) for file in files)
             raise SettingsError(f"{error}\nAsked for by {asking}; what a lock has is not replaced.") from error
+
+
+def _holds(marker: str) -> bool:
+    from packaging.markers import Marker  # noqa: PLC0415 - only there once the installer is
+
+    return Marker(marker).evaluate()
 
 
 def _check_without_conda(files: Sequence[EnvFile]) -> None:

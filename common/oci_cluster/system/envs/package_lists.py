@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -111,12 +111,13 @@ def uv_words(
     *,
     torch: str = "",
     added: Sequence[EnvFile] = (),
+    holds: Callable[[str], bool] = bool,
 ) -> list[str]:
     """Return how uv is told to install *entries*, by the lock beside *env_file*.
 
     uv reads files in *scratch*. pip's *settings*, and *torch*, the setting ``TORCH``, may name another build of torch
     than PyPI's, of which no hash is known. What is *added* gets the lock's versions of what both need, and for the rest
-    those of its own locks, where it has them. What is not checked is said.
+    those of its own locks, where it has them: *holds* tells whether a marker is true here. What is not checked is said.
     """
     lock, pins = env_file.with_name("env-lock.txt"), cpu_pins(entries) if torch else []
     wanted = [*entries, *(entry for file in added for entry in file.pip)]
@@ -128,7 +129,7 @@ def uv_words(
         return words
     text = lock.read_text(encoding="utf-8")
     locks = [beside for file in added if is_lock_of(beside := lock_beside(file.path), file.pip)]
-    own = [found[1] for found in _BLOCK.finditer(text) if not (locks and found[3]) or _holds(found[3].strip())]
+    own = [found[1] for found in _BLOCK.finditer(text) if not (locks and found[3]) or holds(found[3].strip())]
     text += locked_beside(locks, own)
     is_other = bool(pins) or (pins_torch(entries) and names_torch(settings))
     if is_other:
@@ -143,12 +144,6 @@ def uv_words(
     is_whole = not is_other and len(locks) == len(added) and all(map(_PIN.match, entries))
     is_whole = is_whole and all(pin and (_normal(pin[1]), pin[2].strip()) in locked for pin in pins_added)
     return [*words, "--constraint", str(versions), *(["--require-hashes"] if is_whole else [])]
-
-
-def _holds(marker: str) -> bool:
-    from packaging.markers import Marker  # noqa: PLC0415 - builds of images have it, as what is added has locks there
-
-    return Marker(marker).evaluate()
 
 
 def locked_beside(locks: Sequence[Path], names: Iterable[str]) -> str:
