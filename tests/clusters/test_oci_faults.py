@@ -100,7 +100,7 @@ class Waits:
 def follow(lifecycle: Lifecycle, backend: OciBackend, cluster: Cluster, plan: Plan, say: Callable[[str], None]) -> int:
     """Follow a cluster to its end, as launch.sh does; return its exit code."""
     signals: Any = Waits(lifecycle.sleep)
-    follower = Follower(backend, cluster, plan, say=say, signals=signals, clock=lifecycle._clock)
+    follower = Follower(backend, cluster, plan, say=say, signals=signals, clock=lifecycle.clock)
     code = follower.until_ready()
     assert code is not None, "no node has started"
     return follower.conclude(code)
