@@ -16,7 +16,6 @@ import pytest
 # launches on the stand-in for OCI.
 CORE = (
     "clusters/test_dask.py::test_example_shows_each_workers_share_and_its_result",
-    "clusters/test_dask.py::test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner",
     "clusters/test_gang.py::test_first_cause_is_the_clusters_code_and_named",
     "clusters/test_gang.py::test_gang_starts_again_together_until_restarts_are_used_up",
     "clusters/test_local_backend.py",
@@ -25,7 +24,6 @@ CORE = (
     "clusters/test_local_losses.py::test_second_ctrl_c_ends_a_cluster_that_does_not_listen",
     "clusters/test_local_losses.py::test_signal_to_a_running_launch_stops_the_cluster",
     "clusters/test_lost_launcher.py",
-    "clusters/test_oci.py::test_cluster_is_found_and_ended_by_its_tags_alone",
     "clusters/test_oci.py::test_exit_code_comes_through_and_logs_and_outputs_stay[runs]",
     "clusters/test_pytorch.py::test_example_trains_alike_on_one_process_and_on_three_nodes",
 )

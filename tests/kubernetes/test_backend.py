@@ -61,6 +61,21 @@ def test_a_scripts_code_comes_out_with_the_reason(site: Site, workers: int) -> N
     assert "exit code 7" in shown
 
 
+def test_of_two_launches_of_one_name_one_is_refused(site: Site) -> None:
+    """At the same moment; the other one does not notice."""
+    both = [site.launch("plain", 0, UP, "--name", "same") for _ in range(2)]
+    wait_until(lambda: any(launch.process.poll() is not None for launch in both), "the end of one of them", SOON_S)
+    second, first = sorted(both, key=lambda launch: launch.process.poll() is None)
+    assert second.wait(SOON_S) == 2, second.err
+    assert "a cluster named 'same' " in second.err
+    site.wait_for(first, "entry up")
+    (job,) = site.jobs()
+    assert job["metadata"]["annotations"]["oci-cluster-name"] == "same"
+    first.interrupt()
+    assert first.wait(SOON_S) == 143, first.err
+    site.assert_nothing_left()
+
+
 def test_an_exception_is_the_reason(site: Site) -> None:
     launch = site.launch("plain", 1, "def load(): raise ValueError('bad row 7')\nload()\n")
     assert launch.wait(SOON_S) == 1, launch.err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
@@ -25,6 +26,8 @@ _KINDS = {
 _GONE_S = 60.0
 # How long the end of main's pod may take to be counted: its controller looks at pods that have ended once a second.
 _COUNTED_S = 10.0
+# How long a launch may take to see another one's Job beside its own, and to remove its own then.
+_SEEN_S = 10.0
 
 
 class Jobs:
@@ -50,6 +53,7 @@ class Jobs:
 
         Raises:
             StoppedError: the launcher was told to stop.
+            UsageError: somebody else has launched a cluster of that name at the same moment.
         """
         *others, job = objects
         service = self._service
@@ -57,6 +61,7 @@ class Jobs:
         if not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides when its pods are made
             job = {**self._in_its_queue(job), "spec": {**job["spec"], "suspend": True}}
         made = service.create(service.path("jobs"), job)
+        self._refuse_second(made)
         owner = {"apiVersion": "batch/v1", "kind": "Job", "name": name, "uid": states.uid_of(made)}
         for item in others:
             self._stop_if_told()
@@ -66,6 +71,29 @@ class Jobs:
         if not states.labels_of(job).get(requests.QUEUE):
             service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
         return made
+
+    def _refuse_second(self, made: Object) -> None:
+        """Raises UsageError where an older Job than *made* has its name, and runs.
+
+        Nobody had seen either of them when both names were looked up. Of two that were made in one second, the smaller
+        launch id counts as the older. The other one may not have seen it, and go on: who sees that refuses itself.
+        """
+        service, name = self._service, states.annotations_of(made).get(requests.NAME)
+        created, launch = states.created_of(made), states.launch_of(made)
+        give_up_at = self._clock() + _SEEN_S
+        while True:
+            ages = [
+                (states.created_of(other), states.launch_of(other))
+                for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
+                if (cluster := states.cluster_of(other, Path())) and cluster.name == name
+                if not states.JobView.of(other).is_finished
+            ]
+            if any(age < (created, launch) for age in ages) or (len(ages) > 1 and self._clock() >= give_up_at):
+                raise UsageError(f"a cluster named '{name}' was launched at the same moment; choose another --name")
+            if not any(age > (created, launch) and age[0] == created for age in ages):
+                return
+            self._stop_if_told()
+            self._sleep(0.5)
 
     def _in_its_queue(self, job: Object) -> Object:
         """Adds the queue that the namespace has for Jobs that name none.

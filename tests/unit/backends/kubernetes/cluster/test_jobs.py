@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from unit.fake_kubernetes import RefusalError
 from oci_cluster.backends.kubernetes.api.service import KubernetesError
 from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH
 from oci_cluster.contract.cluster import Cluster, State, cluster_code
-from oci_cluster.errors import ExitCode, LostPlanError, SettingsError
+from oci_cluster.errors import ExitCode, LostPlanError, SettingsError, UsageError
 
 
 @pytest.fixture
@@ -79,6 +80,49 @@ def test_a_job_that_is_no_cluster_takes_no_name(place: KubernetesPlace) -> None:
     place.fake.objects["jobs"]["evil-no-id"]["metadata"]["creationTimestamp"] = "2001-01-01T00:00:00Z"
     place.lifecycle.launch(backend.prepare(backend.place(place.plan("mine", 1)), place.said.append))
     assert sorted(found.name for found in place.make().find()) == ["first", "mine"]
+
+
+def launch_beside(place: KubernetesPlace, launch_id: str, *, looks_until_it_goes: int = 0) -> None:
+    """Launch a cluster while another Job of its name is made, in the same second, which may go again."""
+    looks = itertools.count(1)
+
+    def may_go(*_: Any) -> None:
+        if next(looks) == looks_until_it_goes:
+            del place.fake.objects["jobs"][f"mine-{launch_id}"]
+
+    backend = place.backend
+    plan = backend.prepare(backend.place(place.plan("mine", 1)), place.said.append)
+
+    def launch_another(*_: Any) -> None:
+        if made := place.fake.objects.get("jobs", {}).get(plan.placed["object"]):
+            place.fake.after = may_go
+            other = copy.deepcopy(made)
+            other["metadata"] |= {"name": f"mine-{launch_id}", "uid": "other", "labels": {LAUNCH: launch_id}}
+            place.fake.objects["jobs"][f"mine-{launch_id}"] = other
+
+    place.fake.after = launch_another
+    place.lifecycle.launch(plan)
+
+
+def test_of_two_launches_of_one_name_at_once_the_second_is_refused(place: KubernetesPlace) -> None:
+    """Each has looked for the name before the other's Job was there; what the second has made is gone again."""
+    with pytest.raises(UsageError, match="a cluster named 'mine' was launched at the same moment"):
+        launch_beside(place, "0" * 8)
+    assert list(place.fake.objects["jobs"]) == ["mine-00000000"]
+
+
+def test_of_two_launches_of_one_name_at_once_the_first_goes_on(place: KubernetesPlace) -> None:
+    """When the other one has seen it, and has gone."""
+    launch_beside(place, "f" * 8, looks_until_it_goes=3)
+    assert "mine-ffffffff" not in place.fake.objects["jobs"]
+    assert len(place.fake.objects["jobs"]) == 1
+
+
+def test_one_that_was_made_before_in_the_same_second_and_does_not_see_this_one_goes_on(place: KubernetesPlace) -> None:
+    """It had looked before this one's Job was there: the order of ids is not that of time. Both once went on."""
+    with pytest.raises(UsageError, match="a cluster named 'mine' was launched at the same moment"):
+        launch_beside(place, "f" * 8)
+    assert list(place.fake.objects["jobs"]) == ["mine-ffffffff"]
 
 
 def test_a_job_whose_launcher_was_killed_before_it_made_the_secret_has_its_key(place: KubernetesPlace) -> None:
