@@ -34,6 +34,8 @@ from oci_cluster.launcher.connect.connect import Connected, Port
 from oci_cluster.launcher.session import session
 from oci_cluster.system import files as local_files
 
+pytestmark = pytest.mark.slow  # a disk is given up after seconds
+
 # Where several that do not answer were asked in turns, or one twice for each of its files, it would take longer. Four
 # times what is promised: a busy machine needs seconds to start what asks.
 SOON_S = 4 * hanging_disk.LIMIT_S
