@@ -6,6 +6,7 @@ import datetime
 import itertools
 import re
 from collections.abc import Callable
+from email.utils import format_datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,8 +47,11 @@ class Logging:
         self.may_look_at_groups = True
         self.most = 0
         self.fails: dict[int, Exception] = {}
+        # Called before each search.
+        self.on_search: Callable[[], object] = lambda: None
         # How far the service's clock is ahead of this machine's.
         self.ahead_s = 0.0
+        self.tells_time = True
         launcher.service.clients[oci.loggingsearch.LogSearchClient] = self
         launcher.service.clients[oci.logging.LoggingManagementClient] = self
 
@@ -93,6 +97,7 @@ class Logging:
 
     def search_logs(self, details: dict[str, Any], *, limit: int, page: str = "0") -> Response:
         assert limit == 1000
+        self.on_search()
         self.searches.append({**details, "page": page})
         if failure := self.fails.pop(len(self.searches), None):
             raise failure
@@ -114,7 +119,10 @@ class Logging:
         at = int(page)
         rows = [_row(*line[1:]) for line in found[at : at + limit]] if is_there else []
         more = str(at + limit) if at + limit < len(found) else None
-        return Response(SimpleNamespace(results=rows), more)
+        response = Response(SimpleNamespace(results=rows), more)
+        if self.tells_time:
+            response.headers["date"] = format_datetime(_moment(self.now()), usegmt=True)
+        return response
 
 
 def _row(at: float, run: str, entry: Any, text: str) -> SimpleNamespace:
