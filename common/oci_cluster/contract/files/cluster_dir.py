@@ -95,7 +95,10 @@ class ClusterDir:
             from oci_cluster.contract.storage.coordinator import PURPOSE, MainFiles, RemoteFiles  # noqa: PLC0415 - where there is such a one
 
             place, _, self._path = url.removeprefix("main://").partition("/")
-            self._fs: Any = MainFiles(held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask)
+            try:
+                self._fs: Any = MainFiles(held or RemoteFiles(f"main://{place}", self.key_for(PURPOSE)).ask)
+            except ValueError as error:  # anybody's Job may name it
+                raise SettingsError(f"WORK_DIR {error}") from error
         else:
             self._fs, self._path = _open(url, patience_s)
         self._fs = files or self._fs

@@ -61,9 +61,10 @@ class Asked:
 
     def found(self) -> Any:
         """Return what the process has found, or raise what it has raised."""
-        if not self._body:
-            raise OSError("the process that asked the work dir was killed")
-        is_found, told = pickle.loads(self._body)  # noqa: S301 - a copy of this process has written it
+        try:
+            is_found, told = pickle.loads(self._body)  # noqa: S301 - a copy of this process has written it
+        except (EOFError, pickle.UnpicklingError):  # nothing, or half of it
+            raise OSError("the process that asked the work dir was killed") from None
         if not is_found:
             raise told
         return told

@@ -9,7 +9,7 @@ import pytest
 from unit.contract.fake_storage import KEY, LAUNCH, FailingFileSystem, leave
 
 from oci_cluster.contract.files.cluster_dir import ClusterDir
-from oci_cluster.errors import StorageError
+from oci_cluster.errors import SettingsError, StorageError
 
 # --- What one node writes, another reads ----------------------------------------------------------------------------
 
@@ -203,3 +203,10 @@ def test_a_folder_that_a_store_lists_in_itself_is_not_used(
     assert not cluster_dir.is_used("outputs")
     entries.append({"name": f"{cluster_dir._path}/outputs/MAIN", "type": "directory"})
     assert cluster_dir.is_used("outputs")
+
+
+@pytest.mark.parametrize("url", ["main://", "main://evil", "main://evil:0/x"])
+def test_a_place_of_main_that_is_none_is_told(url: str) -> None:
+    """Anybody's Job may name it, and a list has others to show."""
+    with pytest.raises(SettingsError, match=r"WORK_DIR 'main://.*is not main://HOST:PORT"):
+        ClusterDir(url, LAUNCH, KEY)

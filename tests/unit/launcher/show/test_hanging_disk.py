@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pickle
 import signal
 import socket
 import subprocess
@@ -280,6 +281,19 @@ ask.wait(240)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
+@pytest.mark.parametrize("told", [b"", pickle.dumps((True, "a" * 100))[:50]], ids=["nothing", "half"])
+def test_a_question_whose_process_was_killed_has_no_answer(told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In whatever moment: by who makes room in memory."""
+
+    def tell(_question: Any, writer: int) -> None:
+        os.write(writer, told)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    monkeypatch.setattr(hanging_disk, "_tell", tell)
+    with pytest.raises(StorageError, match="the process that asked the work dir was killed"):
+        Asked(nothing, "file:///x").answer(time.monotonic() + 60)
+
+
 def test_of_a_launcher_that_is_killed_no_question_is_left() -> None:
     """Whoever runs list.sh again and again would fill the machine with what waits for a disk."""
     common = str(Path(oci_cluster.__file__).parents[1])
