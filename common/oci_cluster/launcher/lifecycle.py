@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import shutil
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -46,8 +45,8 @@ from oci_cluster.system.text import now, seconds_since
 _TELL_AGAIN_S = 10.0
 # How long a list may not have what has been made; the backend oci has the source of the number (SETTLES_S).
 _LISTED_S = 120.0
-# How often, and for how long, what has to be done at the end is tried where nobody answers.
-_LAST_TRIES, _LAST_TRIES_S = 8, 20.0
+# How long what has to be done at the end is tried where nobody answers.
+_INSIST_S = 20.0
 
 
 def stop_command(backend: Backend, *words: str) -> str:
@@ -63,23 +62,22 @@ def insist(
 
     Where nobody answers, it is called again for 20 s: an engine that is being started again answers soon.
     """
-    deadline = clock() + _LAST_TRIES_S
-    failure: ClusterError | None = None
-    for delay in itertools.islice(poll_delays(5.0, first_s=0.5), _LAST_TRIES):
+    deadline, is_told = clock() + _INSIST_S, False
+    delays = poll_delays(5.0, first_s=0.5)
+    while True:
         try:
             ask()
         except (BackendError, StorageError) as error:
-            if clock() + delay > deadline:
+            if clock() + (delay := next(delays)) > deadline:
                 return error
-            if failure is None:
+            if not is_told:
                 say(f"{error}; trying again")
-            failure = error
+            is_told = True
             wait(delay)
         except ClusterError as error:
             return error
         else:
             return None
-    return failure
 
 
 @dataclass(eq=False)

@@ -37,7 +37,7 @@ def test_what_could_not_be_brought_after_the_end_is_told(
     door: Door, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, code: int, launch: int
 ) -> None:
     """It makes a success none; a failure keeps its own code."""
-    monkeypatch.setattr(lifecycle, "_LAST_TRIES", 1)
+    monkeypatch.setattr(lifecycle, "_INSIST_S", 0.0)
     ended(door, code)
 
     def fail() -> None:

@@ -44,6 +44,11 @@ def fetch_code(uri: str, target: Path, *, environ: Mapping[str, str], git_timeou
 
     It is ``<fsspec URL of a tar>#sha256=<hex>``, ``git+<URL>@<branch, tag or commit>``, or ``folder+<fsspec URL>``,
     which is taken as it is. Nothing is put there before all of it has been fetched and checked.
+
+    Raises:
+        SettingsError: *uri* has another form, its content has another hash, or an archive reaches outside *target*.
+        NoCodeError, NotPermittedError: there is none, or git cannot fetch it; storage refuses.
+        StorageError: storage did not answer, which another try may change.
     """
     try:
         target.mkdir(parents=True, exist_ok=True)

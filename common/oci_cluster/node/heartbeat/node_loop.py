@@ -333,7 +333,13 @@ class NodeLoop:
     # --- Obedience -----------------------------------------------------------------------------------------
 
     def raise_if_ended(self) -> None:
-        """Raise what ends this node now: a signal, the ``stop`` file or the TTL."""
+        """Raise what ends this node now.
+
+        Raises:
+            StoppedError: a signal, the ``stop`` file, the TTL of a kept cluster.
+            LifeInterruptedError: TERM, where that ends this life alone.
+            TimedOutError: the TTL, before the entry point has ended.
+        """
         if (number := self._signals.received) is not None:
             self._end_by(number)
         if self.clock() >= self.looks.at:
