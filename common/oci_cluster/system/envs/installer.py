@@ -10,9 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from oci_cluster.errors import BackendError, SettingsError
@@ -89,47 +88,39 @@ def run_installer(
 ) -> None:
     """Run *command* with *extra* variables, and show its lines of *progress*."""
     said: list[str] = []
-    with running(
-        [str(part) for part in command],
-        end=lambda process: _kill_session(process.pid),
-        env={**os.environ, **(extra or {})},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        errors="replace",
-        start_new_session=True,  # to be ended with all that it has started
-    ) as process:
+    # A signal that comes while a program is being started would leave one that nobody knows of.
+    release_signals = _hold_signals()
+    try:
+        process = subprocess.Popen(  # noqa: S603 - an argument list, no shell
+            [str(part) for part in command],
+            env={**os.environ, **(extra or {})},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            start_new_session=True,  # to be ended with all that it has started
+        )
+    except OSError as error:
+        release_signals()
+        raise BackendError(f"{command[0]} cannot be run: {error.strerror}") from error
+    try:
+        release_signals()
         for line in process.stdout or ():
             said.append(line.rstrip())
             if progress.match(line) and not _SMALL.match(line):
                 say(f"  {line.strip()[:100]}")
+        process.wait()
+    except BaseException:  # Ctrl-C, TERM: what it makes is wanted by nobody now
+        _kill_session(process.pid)
+        process.wait()
+        raise
+    finally:
+        if process.stdout:
+            process.stdout.close()
     if process.returncode:
         shown = " ".join(str(part) for part in command[:4])
         raise BackendError(f"'{shown} ...' failed with exit code {process.returncode}:\n" + "\n".join(said[-15:]))
-
-
-@contextlib.contextmanager
-def running(
-    command: Sequence[str],
-    *,
-    end: Callable[[subprocess.Popen[str]], None],
-    **options: Any,
-) -> Iterator[subprocess.Popen[str]]:
-    """Run a program in the block and to its end; where a signal or an error leaves the block, *end* it."""
-    # A signal that comes while a program is being started would leave one that nobody knows of.
-    release_signals = _hold_signals()
-    try:
-        process = subprocess.Popen(command, text=True, **options)  # noqa: S603 - an argument list, no shell
-    except OSError as error:
-        release_signals()
-        raise BackendError(f"{command[0]} cannot be run: {error.strerror}") from error
-    with process:
-        try:
-            release_signals()
-            yield process
-        except BaseException:  # Ctrl-C, TERM: what it makes is wanted by nobody now
-            end(process)
-            raise
 
 
 def _kill_session(leader: int) -> None:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
-from unit.stub_program import InterruptedStart
 from unit.system.fake_checkout import LOCKED, Checkout
 
 from oci_cluster.errors import BackendError
@@ -37,11 +38,20 @@ def test_an_installer_ends_with_what_waits_for_it(tmp_path: Path) -> None:
     assert [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != "zombie"] == []
 
 
-def test_an_installer_ends_that_is_just_being_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(environment.subprocess, "Popen", InterruptedStart)
+def test_an_installer_ends_that_is_just_being_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes when the program runs already, and before anybody here knows of it."""
+    started: list[subprocess.Popen[str]] = []
+
+    class SlowPopen(subprocess.Popen):  # type: ignore[type-arg]
+        def __init__(self, *args: Any, **options: Any) -> None:
+            super().__init__(*args, **options)
+            started.append(self)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(environment.subprocess, "Popen", SlowPopen)
     with pytest.raises(KeyboardInterrupt):
         run_installer([sys.executable, "-c", "import time; time.sleep(300)"], lambda _: None)
-    (process,) = InterruptedStart.started
+    (process,) = started
     assert process.wait(60) == -signal.SIGKILL
 
 
