@@ -76,14 +76,14 @@ def test_lines_that_come_after_the_end_are_waited_for(elsewhere: Run, *, is_inte
 
 
 def test_last_lines_that_are_missing_are_told(elsewhere: Run) -> None:
-    """After eight tries; the cluster's code is what it is."""
+    """After tries for 20 s, each delay within a tenth of its length; the cluster's code is what it is."""
 
     def fail() -> None:
         raise StorageError("no route to storage")
 
     elsewhere.copy.on_fetch = fail
     assert elsewhere.follow(lambda: elsewhere.end(7, 0, 0)) == 7
-    assert elsewhere.copy.fetched == 2 + 8
+    assert elsewhere.copy.fetched - 2 in {8, 9}
     assert "the last lines of the logs are missing: no route to storage" in elsewhere.said
     assert 10 < sum(elsewhere.signals.waits) < 40
 
