@@ -351,7 +351,7 @@ def own(shop: Shop, tmp_path: Path, framework: str) -> Iterator[Project]:
     project.end_all()
 
 
-@pytest.mark.parametrize("framework", ["dask", "pytorch"])
+@pytest.mark.parametrize("framework", FRAMEWORKS)
 def test_a_project_of_the_users_own_builds_pushes_and_launches(
     shop: Shop, own: Project, tmp_path: Path, framework: str
 ) -> None:

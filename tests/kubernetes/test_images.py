@@ -60,7 +60,7 @@ def test_the_example_of_dask_is_computed_by_pods(site: Site, product_image: Call
 
 @pytest.mark.nightly  # what test_new_project.py launches here, and test_images.py of clusters in containers
 @pytest.mark.timeout(1800)  # likewise
-@pytest.mark.parametrize("framework", ["dask", "pytorch"])
+@pytest.mark.parametrize("framework", ["dask", "horovod", "pytorch", "ray", "tensorflow"])
 def test_a_project_of_the_users_own_is_computed_by_pods(
     site: Site, product_image: Callable[[str], str], tmp_path: Path, framework: str
 ) -> None:

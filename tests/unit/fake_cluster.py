@@ -16,7 +16,7 @@ from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.errors import StorageError
 from oci_cluster.node.agent import Agent
 from oci_cluster.node.coordinator import MainMemory
-from oci_cluster.node.heartbeat.node_loop import NodeLoop
+from oci_cluster.node.loop import NodeLoop
 
 MakeNode = Callable[..., "Node"]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from oci_cluster.images import build, records, registry
-from oci_cluster.images.choices import read_choices
 from oci_cluster.images.client import Client
+from oci_cluster.images.settings import read_settings
 
 # Notes its calls, and keeps of an image what STUB says: its id is that of the file `id`.
 STUB = """#!/bin/sh
@@ -69,12 +69,12 @@ class Checkout:
     def images(self, **environ: str) -> SimpleNamespace:
         """Return what can be done with the checkout's images, with more of an *environ*."""
         self.environ |= environ
-        choices = read_choices(self.environ, self.root)
-        client = Client(choices.engine, self.root, self.environ, self.said.append)
+        settings = read_settings(self.environ, self.root)
+        client = Client(settings.engine, self.root, self.environ, self.said.append)
         return SimpleNamespace(
-            check=partial(build.check, client, choices),
-            build=partial(build.build, client, choices),
-            push=partial(registry.push, client, choices),
+            check=partial(build.check, client, settings),
+            build=partial(build.build, client, settings),
+            push=partial(registry.push, client, settings),
         )
 
     def run(self, action: str, *frameworks: str, to_push: bool = False) -> int:

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from oci_cluster.errors import BackendError, SettingsError, UsageError
 from oci_cluster.images import contents, records, registry
-from oci_cluster.images.choices import Choices, read_choices, revision, source, with_dockerfile
 from oci_cluster.images.client import Client
+from oci_cluster.images.settings import ImageSettings, read_settings, revision, source, with_dockerfile
 from oci_cluster.system.code_files import docker_lines
 from oci_cluster.system.console import Say
 from oci_cluster.system.envs.installer import pip_settings
@@ -53,17 +53,17 @@ def run(
     if action not in ACTIONS:
         msg = f"expected {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}, got '{action or 'nothing'}'"
         raise UsageError(f"{msg} (images.sh --help says more)")
-    choices = read_choices(environ, root)
-    client = Client(choices.engine, root, environ, say)
+    settings = read_settings(environ, root)
+    client = Client(settings.engine, root, environ, say)
     frameworks = list(dict.fromkeys(frameworks)) or with_dockerfile(root)
-    check(client, choices, frameworks, build=action == "build", push=action == "push" or to_push)
+    check(client, settings, frameworks, build=action == "build", push=action == "push" or to_push)
     if action in {"build", "push"}:
         try:
-            (build if action == "build" else registry.push)(client, choices, frameworks)
+            (build if action == "build" else registry.push)(client, settings, frameworks)
         except OSError as error:
             raise not_writable(Path(error.filename or records.records_dir(root)), error) from error
     else:
-        base = choices.base_image or default_base(root / frameworks[0] / "Dockerfile")
+        base = settings.base_image or default_base(root / frameworks[0] / "Dockerfile")
         sys.stdout.write(f"{registry.pinned_base(client, base)}\n")
     return 0
 
@@ -76,12 +76,12 @@ def default_base(dockerfile: Path) -> str:
     return found[1]
 
 
-def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build: bool, push: bool) -> None:
+def check(client: Client, settings: ImageSettings, frameworks: Sequence[str], *, build: bool, push: bool) -> None:
     """Check all that would stop a *build*, or a *push*, later on."""
     there = with_dockerfile(client.root)
     if missing := [name for name in frameworks if name not in there]:
         raise SettingsError(f"there is no {missing[0]}/Dockerfile; there is one of: {', '.join(there) or 'none'}")
-    if push and not choices.registry:
+    if push and not settings.registry:
         raise SettingsError(
             "REGISTRY is not set: where are images pushed to? make build push "
             "REGISTRY=<region>.ocir.io/<namespace>/<folder>, or a line in config.env"
@@ -94,27 +94,29 @@ def check(client: Client, choices: Choices, frameworks: Sequence[str], *, build:
         )
 
 
-def build(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
+def build(client: Client, settings: ImageSettings, frameworks: Sequence[str]) -> None:
     """Build the images of *frameworks* at once; record each, with its packages."""
     records.records_dir(client.root).mkdir(exist_ok=True)
-    arguments = _build_arguments(choices, client.root)
+    arguments = _build_arguments(settings, client.root)
     with secrets_dir(client.environ, client.say) as secrets:
-        client.for_each(frameworks, lambda framework: _build(client, choices, framework, arguments, secrets))
+        client.for_each(frameworks, lambda framework: _build(client, settings, framework, arguments, secrets))
 
 
-def _build(client: Client, choices: Choices, framework: str, arguments: Mapping[str, str], secrets: Path) -> None:
-    name = choices.name(framework)
+def _build(
+    client: Client, settings: ImageSettings, framework: str, arguments: Mapping[str, str], secrets: Path
+) -> None:
+    name = settings.name(framework)
     directory = records.records_dir(client.root)
     packages, bill = (directory / f"{framework}.{name}" for name in ("packages.txt", "sbom.json"))
     with locked(directory / f".{framework}.lock"), tempfile.TemporaryDirectory() as scratch:
         id_file = Path(scratch, "id")
         started = time.monotonic()
-        needed = [choices.env_file] if choices.env_file else []
+        needed = [settings.env_file] if settings.env_file else []
         with (
-            _extra_env(choices.extra_env, client.root / framework),
+            _extra_env(settings.extra_env, client.root / framework),
             ignore_file(client.root, framework, needed) as ignored,
         ):
-            command = build_command(client, choices, framework, arguments=arguments, secrets=secrets, id_file=id_file)
+            command = build_command(client, settings, framework, arguments=arguments, secrets=secrets, id_file=id_file)
             if client.engine.is_podman and ignored:  # the others look for it themselves
                 command[1:1] = ["--ignorefile", str(ignored)]
             client.run(framework, *command)
@@ -133,16 +135,16 @@ def _build(client: Client, choices: Choices, framework: str, arguments: Mapping[
         client.say(f"{framework}: built {name} in {time.monotonic() - started:.0f} s")
 
 
-def _build_arguments(choices: Choices, root: Path) -> dict[str, str]:
+def _build_arguments(settings: ImageSettings, root: Path) -> dict[str, str]:
     """Return the values of ``--build-arg``; nothing of what is empty."""
     arguments = {
-        "BASE_IMAGE": choices.base_image,
-        "ENV_FILE": choices.env_file,
-        "CODE_DIR": choices.code_dir,
-        "RUN_AS": choices.run_as,
-        "TORCH": choices.torch,
-        "SYSTEM_PACKAGES": choices.system_packages,
-        "VERSION": choices.tag,
+        "BASE_IMAGE": settings.base_image,
+        "ENV_FILE": settings.env_file,
+        "CODE_DIR": settings.code_dir,
+        "RUN_AS": settings.run_as,
+        "TORCH": settings.torch,
+        "SYSTEM_PACKAGES": settings.system_packages,
+        "VERSION": settings.tag,
         "REVISION": revision(root),
         "SOURCE": source(root),
     }
@@ -150,11 +152,17 @@ def _build_arguments(choices: Choices, root: Path) -> dict[str, str]:
 
 
 def build_command(
-    client: Client, choices: Choices, framework: str, *, arguments: Mapping[str, str], secrets: Path, id_file: Path
+    client: Client,
+    settings: ImageSettings,
+    framework: str,
+    *,
+    arguments: Mapping[str, str],
+    secrets: Path,
+    id_file: Path,
 ) -> list[str]:
     """Return the command that builds *framework*'s image and writes its id to *id_file*."""
-    command = ["build", "--platform", choices.platform, "--file", f"{framework}/Dockerfile"]
-    command += ["--tag", choices.name(framework), "--iidfile", str(id_file)]
+    command = ["build", "--platform", settings.platform, "--file", f"{framework}/Dockerfile"]
+    command += ["--tag", settings.name(framework), "--iidfile", str(id_file)]
     command += [] if client.engine.is_podman else ["--progress", "plain"]
     for name, value in arguments.items():
         command += ["--build-arg", f"{name}={value}"]
@@ -163,7 +171,7 @@ def build_command(
         command += ["--build-arg", name] if client.environ.get(name) else []
     for path in sorted(secrets.iterdir()):
         command += ["--secret", f"id={path.name},src={path}"]
-    return [*command, *choices.flags, "."]
+    return [*command, *settings.flags, "."]
 
 
 # --- Files that are there for one build alone -------------------------------------------------------------------------

@@ -10,16 +10,16 @@ from pathlib import Path
 
 from oci_cluster.errors import BackendError, SettingsError
 from oci_cluster.images import records
-from oci_cluster.images.choices import Choices
 from oci_cluster.images.client import Client
+from oci_cluster.images.settings import ImageSettings
 from oci_cluster.system.text import now
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 
 
-def push(client: Client, choices: Choices, frameworks: Sequence[str]) -> None:
+def push(client: Client, settings: ImageSettings, frameworks: Sequence[str]) -> None:
     """Push the images of *frameworks* that were built last, and record their digests."""
-    found = {framework: _built(framework, choices.name(framework), client.root) for framework in frameworks}
+    found = {framework: _built(framework, settings.name(framework), client.root) for framework in frameworks}
     client.for_each(frameworks, lambda framework: _push(client, framework, found[framework]))
 
 

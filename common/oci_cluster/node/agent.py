@@ -24,9 +24,9 @@ from oci_cluster.errors import (
     TimedOutError,
 )
 from oci_cluster.node.begin.address import address_in, local_addresses, pick_address
-from oci_cluster.node.heartbeat.failure_detector import Restart
-from oci_cluster.node.heartbeat.node_loop import INTERRUPTED, NoAnswer, NodeLoop
+from oci_cluster.node.failure_detector import Restart
 from oci_cluster.node.logs.pump import LogPump
+from oci_cluster.node.loop import INTERRUPTED, NoAnswer, NodeLoop
 from oci_cluster.node.script import Script
 from oci_cluster.system.process import Children
 from oci_cluster.system.redaction import redact

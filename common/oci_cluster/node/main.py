@@ -23,15 +23,15 @@ from oci_cluster.contract.outcome import Outcome, stop_fields
 from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ExitCode, LostError, NotPermittedError, SettingsError, StorageError, TimedOutError
-from oci_cluster.node.heartbeat.failure_detector import Failure, NodesWatch, Restart, by_role_and_rank
-from oci_cluster.node.heartbeat.node_loop import ENDED_WELL, NoAnswer, NodeLoop, Role
+from oci_cluster.node.failure_detector import Failure, NodesWatch, Restart, by_role_and_rank
+from oci_cluster.node.loop import ENDED_WELL, NoAnswer, NodeLoop, Role
 from oci_cluster.node.script import Script, checked_address
 from oci_cluster.system.redaction import redact
 
 if TYPE_CHECKING:
     from oci_cluster.contract.files.cluster_dir import ClusterDir
     from oci_cluster.node.begin.life import LedLife
-    from oci_cluster.node.heartbeat.scale_request import ScaleRequest
+    from oci_cluster.node.scale_request import ScaleRequest
 
 log = logging.getLogger("agent")
 
@@ -64,7 +64,7 @@ class Main(Role):
 
             self._life = LedLife(loop)
         if settings.adapt:
-            from oci_cluster.node.heartbeat.scale_request import ScaleRequest  # noqa: PLC0415 - where a cluster adapts
+            from oci_cluster.node.scale_request import ScaleRequest  # noqa: PLC0415 - where a cluster adapts
 
             self._scale_request = ScaleRequest(settings, settings.adapt, loop, script.node_dir / "scale-request")
         self._has_to_begin_life = False

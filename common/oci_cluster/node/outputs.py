@@ -29,7 +29,7 @@ from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 
 if TYPE_CHECKING:
-    from oci_cluster.node.heartbeat.node_loop import NodeLoop
+    from oci_cluster.node.loop import NodeLoop
     from oci_cluster.node.script import Script
 
 T = TypeVar("T")

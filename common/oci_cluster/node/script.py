@@ -24,8 +24,8 @@ from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT, framework_defaults
 from oci_cluster.errors import ExitCode, SettingsError, TimedOutError
 from oci_cluster.node.begin.address import interface_of
-from oci_cluster.node.heartbeat.failure_detector import is_member
-from oci_cluster.node.heartbeat.node_loop import NodeLoop
+from oci_cluster.node.failure_detector import is_member
+from oci_cluster.node.loop import NodeLoop
 from oci_cluster.system.files import write_whole
 from oci_cluster.system.process import Children, describe
 from oci_cluster.system.redaction import HIDDEN

@@ -13,8 +13,8 @@ from oci_cluster.contract.parsers import is_at_main
 from oci_cluster.contract.settings.node import NodeSettings, read_settings
 from oci_cluster.contract.settings.schema import AT_MAIN_DEFAULTS
 from oci_cluster.node.agent import Agent
-from oci_cluster.node.heartbeat.node_loop import NodeLoop
 from oci_cluster.node.logs.pump import LogPump
+from oci_cluster.node.loop import NodeLoop
 from oci_cluster.node.watchdog import REMOTE_S, NodeSignals
 from oci_cluster.system.process import Children
 

@@ -14,8 +14,8 @@ from oci_cluster.contract.names import CERTIFICATE, LIFE, config_file, exit_file
 from oci_cluster.contract.outcome import Outcome
 from oci_cluster.contract.settings.node import NodeSettings
 from oci_cluster.errors import LostError, StorageError, TimedOutError
-from oci_cluster.node.heartbeat.failure_detector import AFTER_S, Restart
-from oci_cluster.node.heartbeat.node_loop import ENDED_WELL, INTERRUPTED, NoAnswer, NodeLoop, Role
+from oci_cluster.node.failure_detector import AFTER_S, Restart
+from oci_cluster.node.loop import ENDED_WELL, INTERRUPTED, NoAnswer, NodeLoop, Role
 from oci_cluster.node.script import Script, addresses_in
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import pytest
 from unit.stub_engine import DIGEST, Checkout
 
 from oci_cluster.errors import BackendError, ClusterError, NotPermittedError, SettingsError, UsageError
-from oci_cluster.images import choices
 from oci_cluster.images import records as image_records
+from oci_cluster.images import settings
 from oci_cluster.images.build import secrets_dir
 from oci_cluster.system.envs.package_lists import read_env_file
 
@@ -84,7 +84,7 @@ def test_a_disk_of_another_machine_is_not_looked_at(checkout: Checkout, monkeypa
 
 
 def test_the_command_is_what_can_be_typed_by_hand(checkout: Checkout) -> None:
-    """Without choices an image is built as its Dockerfile says."""
+    """Without settings an image is built as its Dockerfile says."""
     checkout.images().build(["dask"])
     build = re.sub(r"--iidfile \S+", "--iidfile FILE", checkout.calls()[0])
     assert build == (
@@ -95,7 +95,9 @@ def test_the_command_is_what_can_be_typed_by_hand(checkout: Checkout) -> None:
 
 def test_what_was_chosen_is_in_the_command(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each choice by the name that the Dockerfile has for it; flags come last."""
-    monkeypatch.setattr(choices, "_git", lambda *args: "https://me:secret@git.example/x" if "remote" in args else "abc")
+    monkeypatch.setattr(
+        settings, "_git", lambda *args: "https://me:secret@git.example/x" if "remote" in args else "abc"
+    )
     (checkout.root / "src").mkdir()
     (checkout.root / "gpu.yaml").touch()
     chosen = {

@@ -9,7 +9,7 @@ from typing import Any
 
 from oci_cluster.contract.names import config_file, heartbeat_file
 from oci_cluster.contract.settings.node import read_settings
-from oci_cluster.node.heartbeat.failure_detector import Failure, NodesWatch
+from oci_cluster.node.failure_detector import Failure, NodesWatch
 
 UNIX = 1_700_000_000.0
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from oci_cluster.contract.first_cause import first_cause, may_be_a_consequence
-from oci_cluster.node.heartbeat.failure_detector import Failure
+from oci_cluster.node.failure_detector import Failure
 
 
 def failed(node: str, code: int, time: float, *, is_silence: bool = False) -> Failure:

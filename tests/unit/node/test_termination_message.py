@@ -6,7 +6,7 @@ import pytest
 from unit.node.fake_members import UNIX, Cluster
 
 from oci_cluster.contract.names import exit_file
-from oci_cluster.node.heartbeat.failure_detector import Failure
+from oci_cluster.node.failure_detector import Failure
 
 
 def test_a_node_that_has_left_is_lost_with_its_own_word(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 from oci_cluster.backends import archive
 from oci_cluster.backends.base import Backend, IsStopped, LogCopy, PortForward, check_of_image, sleeper
-from oci_cluster.backends.kubernetes.cluster import requests, states
+from oci_cluster.backends.kubernetes.cluster import manifests, states
 from oci_cluster.backends.kubernetes.settings import is_stored, settings_of
 from oci_cluster.backends.stored_logs import SayOnce, StoredLogs
 from oci_cluster.contract.cluster import FILE, Cluster, Node, NodeState, Plan, any_running, clusters_dir
@@ -100,7 +100,7 @@ class KubernetesBackend(Backend):
         # The settings of the plan that was checked last: they are read once.
         self._read: tuple[Plan | None, Mapping[str, Any]] = None, {}
         # What was placed and not started yet, by launch id.
-        self._launches: dict[str, requests.Launch] = {}
+        self._launches: dict[str, manifests.Launch] = {}
         self._plans: dict[str, Plan] = {}
         self._queued: set[str] = set()
         self._say_once = SayOnce()
@@ -143,7 +143,7 @@ class KubernetesBackend(Backend):
             namespace = self.service.namespace
         except SettingsError:  # a dry run needs no kubeconfig
             namespace = self._given.get("NAMESPACE") or "default"
-        launch = requests.resolve(plan, self._read[1], self._root, namespace, say)
+        launch = manifests.resolve(plan, self._read[1], self._root, namespace, say)
         self._launches[plan.launch_id] = launch
         return launch.plan
 
@@ -185,7 +185,7 @@ class KubernetesBackend(Backend):
         archive.write_plan(cluster, plan)
         launch.send_code(say)
         made = self._jobs.create(cluster.handle, launch.objects_for(plan))
-        if states.labels_of(made).get(requests.QUEUE):  # or that of its namespace, where it names none
+        if states.labels_of(made).get(manifests.QUEUE):  # or that of its namespace, where it names none
             self._queued.add(cluster.handle)
         for warning in self.service.warnings:
             say(f"Kubernetes warns: {warning}")
@@ -218,7 +218,7 @@ class KubernetesBackend(Backend):
     def find(self, name: str = "") -> list[Cluster]:
         """Returns the clusters of the namespace, and ended ones that are kept here."""
         service, place = self.service, clusters_dir(self._root)
-        jobs = service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
+        jobs = service.items(service.path("jobs"), labelSelector=manifests.LAUNCH)
         jobs.sort(key=states.created_of)  # by the API's clock: whoever copies a cluster's labels comes later
         known = [(cluster, job) for job in jobs if (cluster := states.cluster_of(job, place))]
         self._seen.note_all([job for _, job in known])
@@ -231,7 +231,7 @@ class KubernetesBackend(Backend):
         register(self._seen.told, self.ask_to_stop)  # cluster dirs of this thread are opened through this backend
         if cluster.handle and cluster.handle not in self._plans and (job := self._seen.job(cluster.handle)):
             secret = self.service.find(self.service.path("secrets", cluster.handle)) or {}
-            key = requests.launch_key_of(secret)
+            key = manifests.launch_key_of(secret)
             with contextlib.suppress(LostPlanError):  # a launch of this checkout was killed before it made its Secret
                 key = key or Plan.load(cluster.directory, self._root).launch_key
             own = own_work_dirs(self._given, cluster, self._root)
@@ -250,7 +250,7 @@ class KubernetesBackend(Backend):
             return {cluster.launch_id: archive.read_states(cluster) if found is None else found}
         there = self._seen.noted()
         if clusters and not there:
-            self._seen.note_all(self.service.items(self.service.path("jobs"), labelSelector=requests.LAUNCH))
+            self._seen.note_all(self.service.items(self.service.path("jobs"), labelSelector=manifests.LAUNCH))
             there = self._seen.noted()
         return {
             cluster.launch_id: self._seen.noted_states(cluster)
@@ -315,7 +315,7 @@ class KubernetesBackend(Backend):
     def ask_to_stop(self, job: str, body: bytes) -> None:
         """Ends the nodes of *job*; its file `stop` is *body* from then on."""
         unstarted = " ".join(self._seen.unstarted(job))
-        self._jobs.end_all(job, {requests.STOP: body.decode(), requests.UNSTARTED: unstarted})
+        self._jobs.end_all(job, {manifests.STOP: body.decode(), manifests.UNSTARTED: unstarted})
 
     def end(self, cluster: Cluster, nodes: Collection[str], *, at_once: bool = False) -> None:
         """Ends *nodes*: TERM, their grace, KILL; *at_once* KILL."""
@@ -336,7 +336,7 @@ class KubernetesBackend(Backend):
 
     def remove(self, cluster: Cluster, say: Say) -> None:  # noqa: ARG002 - seconds
         """Removes the Job of *cluster*, which takes all else with it."""
-        name = cluster.handle or requests.object_name(cluster.name, cluster.launch_id)
+        name = cluster.handle or manifests.object_name(cluster.name, cluster.launch_id)
         self._jobs.remove(cluster, name)
         self._plans.pop(name, None)
 
@@ -347,7 +347,7 @@ class KubernetesBackend(Backend):
 
 
 def _is_told(plan: Plan) -> bool:
-    return plan.work_dir.startswith(f"{requests.PROTOCOL}://")
+    return plan.work_dir.startswith(f"{manifests.PROTOCOL}://")
 
 
 def _bring_logs(copy: LogCopy, to: Path) -> None:

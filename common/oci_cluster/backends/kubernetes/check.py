@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from oci_cluster.backends.findings import Checked, Finding, Verdict, fails, fine, refused, unknown
 from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
-from oci_cluster.backends.kubernetes.cluster import preflight, requests
+from oci_cluster.backends.kubernetes.cluster import manifests, preflight
 from oci_cluster.backends.kubernetes.cluster.states import way_out
 from oci_cluster.backends.kubernetes.quota.usage import amount
 from oci_cluster.backends.kubernetes.settings import bytes_of, settings_of
@@ -79,7 +79,7 @@ def _looks(
 
     def job() -> Iterator[Finding]:
         try:
-            made = requests.resolve(plan, settings, checked.root, service.namespace, say).objects[-1]
+            made = manifests.resolve(plan, settings, checked.root, service.namespace, say).objects[-1]
         except SettingsError as error:
             yield refused("Job", error)
             return
@@ -154,7 +154,7 @@ def _job(service: Service, job: dict[str, Any]) -> Iterator[Finding]:
 def _refusal_of_pods(service: Service, job: dict[str, Any]) -> KubernetesError | None:
     """Returns why the API would refuse a pod of *job*. Not all may ask that."""
     try:
-        service.create(service.path("pods"), requests.pod_of(job), dry_run=True)
+        service.create(service.path("pods"), manifests.pod_of(job), dry_run=True)
     except KubernetesError as error:
         return error if error.code and "is forbidden: User" not in str(error) else None
     return None

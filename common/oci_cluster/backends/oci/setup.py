@@ -21,7 +21,7 @@ import oci
 from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
 from oci_cluster.backends.oci.service import PATIENCE_S, Service, service_environ
 from oci_cluster.backends.oci.tenancy.client import NEVER_SEEN, Answer, Tenancy, as_sent, cli
-from oci_cluster.backends.oci.tenancy.iam_policies import Access
+from oci_cluster.backends.oci.tenancy.policy_judge import Access
 from oci_cluster.backends.oci.tenancy.requirements import (
     Needed,
     Places,

@@ -11,7 +11,7 @@ from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.lives import Life, read_life
 from oci_cluster.contract.names import CERTIFICATE, LIFE, READY, arrival_file, config_file, exit_file
 from oci_cluster.errors import LifeInterruptedError
-from oci_cluster.node.heartbeat.node_loop import NodeLoop
+from oci_cluster.node.loop import NodeLoop
 
 log = logging.getLogger("agent")
 

@@ -152,7 +152,7 @@ def test_a_job_that_the_api_would_refuse_fails(api: Api, launch: Launch) -> None
 
 
 def test_code_that_does_not_fit_fails(launch: Launch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oci_cluster.backends.kubernetes.cluster.requests.MOST_CODE_BYTES", 10)
+    monkeypatch.setattr("oci_cluster.backends.kubernetes.cluster.manifests.MOST_CODE_BYTES", 10)
     ((verdict, text, _),) = launch.found()["Job"]
     assert (verdict, "fit into a Secret" in text) == ("fails", True)
 

@@ -15,7 +15,7 @@ from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_forwarder import FakeForwarder
 from unit.fake_kubernetes import RefusalError
 
-from oci_cluster.backends.kubernetes.cluster.requests import INDEX, MOST_CODE_BYTES
+from oci_cluster.backends.kubernetes.cluster.manifests import INDEX, MOST_CODE_BYTES
 from oci_cluster.contract.cluster import Cluster
 from oci_cluster.contract.settings.schema import SETTINGS
 from oci_cluster.contract.settings.settings_files import read_settings_file

@@ -22,7 +22,7 @@ from oci_cluster.backends.oci import service as oci_service
 from oci_cluster.backends.oci.backend import OciBackend
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.errors import BackendError, SettingsError, UsageError
-from oci_cluster.launcher import context, verbs
+from oci_cluster.launcher import context, lifecycle, verbs
 from oci_cluster.launcher.launch import launch
 from oci_cluster.launcher.lifecycle import Lifecycle
 from oci_cluster.launcher.show import logs
@@ -187,6 +187,7 @@ def test_what_fails_after_the_end_does_not_hide_the_clusters_code(
         raise BackendError("no room")
 
     monkeypatch.setattr(OciBackend, "finish", fail)
+    monkeypatch.setattr(lifecycle, "_INSIST_S", 0.0)  # the waits of these tests take no time
     words = ("FAILED", f"exit code {ended}") if ended else ("SUCCEEDED", "")
 
     def end() -> None:

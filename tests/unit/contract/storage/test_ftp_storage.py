@@ -21,7 +21,7 @@ from oci_cluster.errors import StorageError
 from oci_cluster.node.begin.life import LedLife
 
 if TYPE_CHECKING:
-    from oci_cluster.node.heartbeat.node_loop import NodeLoop
+    from oci_cluster.node.loop import NodeLoop
 
 
 class Server(FTPHandler):

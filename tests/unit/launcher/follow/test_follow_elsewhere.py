@@ -236,13 +236,13 @@ def test_what_a_cluster_leaves_is_asked_for_again(elsewhere: Run) -> None:
     assert 2 < elsewhere.clock.now - before < 4
 
 
-@pytest.mark.parametrize(("error", "tries"), [(BackendError("gone"), 8), (NotPermittedError("not yours"), 1)])
-def test_what_cannot_be_brought_is_told(elsewhere: Run, error: ClusterError, tries: int) -> None:
-    """After eight tries; at once, where another try does not help."""
+@pytest.mark.parametrize(("error", "tries"), [(BackendError("gone"), {8, 9}), (NotPermittedError("not yours"), {1})])
+def test_what_cannot_be_brought_is_told(elsewhere: Run, error: ClusterError, tries: set[int]) -> None:
+    """After tries for 20 s; at once, where another try does not help."""
 
     def fail() -> None:
         raise error
 
     elsewhere.backend.on["finish"] = fail
     assert elsewhere.follower().finish() is error
-    assert elsewhere.calls.count(("finish", elsewhere.cluster.name)) == tries
+    assert elsewhere.calls.count(("finish", elsewhere.cluster.name)) in tries

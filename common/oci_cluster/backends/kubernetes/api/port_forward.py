@@ -24,7 +24,7 @@ from websockets.typing import Subprotocol
 from oci_cluster.backends.kubernetes.api.kubeconfig import Access
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Object, Service, as_kubernetes_error
 from oci_cluster.backends.kubernetes.cluster import states
-from oci_cluster.backends.kubernetes.cluster.requests import INDEX, LAUNCH
+from oci_cluster.backends.kubernetes.cluster.manifests import INDEX, LAUNCH
 from oci_cluster.contract.names import rank_of
 from oci_cluster.errors import BackendError, ExitCode, NotPermittedError
 from oci_cluster.system.stream_bridge import Lines

@@ -14,8 +14,8 @@ from math import inf
 from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import ANSWER_S, KubernetesError, Service
-from oci_cluster.backends.kubernetes.cluster import kueue, requests, states
-from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH, MAX_PREEMPTIONS, PROTOCOL, QUEUE
+from oci_cluster.backends.kubernetes.cluster import kueue, manifests, states
+from oci_cluster.backends.kubernetes.cluster.manifests import LAUNCH, MAX_PREEMPTIONS, PROTOCOL, QUEUE
 from oci_cluster.contract.cluster import Cluster, NodeState, State
 from oci_cluster.contract.files.cluster_dir import MAX_BYTES, OPENERS, SmallFiles
 from oci_cluster.contract.names import LIFE, READY, SCALE_REQUEST, STOP, config_file, exit_file, is_node
@@ -336,7 +336,7 @@ def files_of(job: Object, pods: Sequence[Object], lines: Mapping[str, bytes]) ->
             found[config_file(node)] = b""
         message = states.termination_of(pod).get("message")
         found.update(last_words(str(message or ""), node))
-    if stop := states.annotations_of(job).get(requests.STOP, ""):
+    if stop := states.annotations_of(job).get(manifests.STOP, ""):
         found[STOP] = stop.encode()
     return found
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError, Service
-from oci_cluster.backends.kubernetes.cluster import requests, states
+from oci_cluster.backends.kubernetes.cluster import manifests, states
 from oci_cluster.backends.kubernetes.cluster.cache import Seen
 from oci_cluster.contract.cluster import Cluster, Node, NodeState
 from oci_cluster.errors import BackendError, SettingsError, StoppedError, UsageError
@@ -58,7 +58,7 @@ class Jobs:
         *others, job = objects
         service = self._service
         self._stop_if_told()
-        if not states.labels_of(job).get(requests.QUEUE):  # else Kueue decides when its pods are made
+        if not states.labels_of(job).get(manifests.QUEUE):  # else Kueue decides when its pods are made
             job = {**self._in_its_queue(job), "spec": {**job["spec"], "suspend": True}}
         made = service.create(service.path("jobs"), job)
         self._refuse_second(made)
@@ -68,7 +68,7 @@ class Jobs:
             item["metadata"]["ownerReferences"] = [owner]
             service.create(service.path(_KINDS[item["kind"]]), item)
         self._stop_if_told()
-        if not states.labels_of(job).get(requests.QUEUE):
+        if not states.labels_of(job).get(manifests.QUEUE):
             service.patch(service.path("jobs", name), {"spec": {"suspend": False}})
         return made
 
@@ -78,13 +78,13 @@ class Jobs:
         Nobody had seen either of them when both names were looked up. Of two that were made in one second, the smaller
         launch id counts as the older. The other one may not have seen it, and go on: who sees that refuses itself.
         """
-        service, name = self._service, states.annotations_of(made).get(requests.NAME)
+        service, name = self._service, states.annotations_of(made).get(manifests.NAME)
         created, launch = states.created_of(made), states.launch_of(made)
         give_up_at = self._clock() + _SEEN_S
         while True:
             ages = [
                 (states.created_of(other), states.launch_of(other))
-                for other in service.items(service.path("jobs"), labelSelector=requests.LAUNCH)
+                for other in service.items(service.path("jobs"), labelSelector=manifests.LAUNCH)
                 if (cluster := states.cluster_of(other, Path())) and cluster.name == name
                 if not states.JobView.of(other).is_finished
             ]
@@ -102,7 +102,7 @@ class Jobs:
         """
         service = self._service
         tried = service.create(service.path("jobs"), job, dry_run=True)
-        queue = states.labels_of(tried).get(requests.QUEUE)
+        queue = states.labels_of(tried).get(manifests.QUEUE)
         if not queue and (tried.get("spec") or {}).get("suspend"):
             names: list[str] = []
             with contextlib.suppress(KubernetesError):  # who may not list them is told less
@@ -115,8 +115,8 @@ class Jobs:
         if not queue:
             return job
         meta = job["metadata"]
-        labels = {**meta["labels"], requests.QUEUE: queue}
-        annotations = {**meta["annotations"], requests.ELASTIC: "true"}
+        labels = {**meta["labels"], manifests.QUEUE: queue}
+        annotations = {**meta["annotations"], manifests.ELASTIC: "true"}
         return {**job, "metadata": {**meta, "labels": labels, "annotations": annotations}}
 
     def grow(self, cluster: Cluster, nodes: Sequence[Node]) -> None:
@@ -124,7 +124,7 @@ class Jobs:
         job = self._seen.job(cluster.handle)
         if job is None or states.JobView.of(job).is_finished:
             raise UsageError(f"{cluster.name} has ended; launch it again: scripts/launch.sh")
-        size, ended = states.size_of(job), set(states.annotations_of(job).get(requests.ENDED, "").split())
+        size, ended = states.size_of(job), set(states.annotations_of(job).get(manifests.ENDED, "").split())
         names = [node.name for node in nodes]
         if sorted(node.rank for node in nodes) != list(range(size, size + len(nodes))):
             raise BackendError(f"{', '.join(names)} cannot be started: the next node of {cluster.name} has rank {size}")
@@ -166,10 +166,10 @@ class Jobs:
         view = states.JobView.of(job)
         waiting |= {state.node for state in found if state.is_waiting}
         # A main that is gone was not ended by this, and was lost.
-        ended = {requests.ALL} if "MAIN" in wanted else view.ended | wanted
+        ended = {manifests.ALL} if "MAIN" in wanted else view.ended | wanted
         annotations = _ended(ended, view.unstarted | waiting & wanted)
         if "MAIN" in wanted or wanted == running:
-            if not view.is_finished and requests.ALL not in view.ended:
+            if not view.is_finished and manifests.ALL not in view.ended:
                 self.end_all(cluster.handle, annotations)
         elif (new := _size_without(found[: states.size_of(job)], wanted)) is not None:
             self._resize(cluster.handle, states.size_of(job), new, annotations)
@@ -233,7 +233,7 @@ class Jobs:
 
     def _pods_left(self, cluster: Cluster, job: str) -> list[str]:
         """Returns the pods of *job* that are left: anybody may copy their label."""
-        service, chosen = self._service, f"{requests.LAUNCH}={cluster.launch_id}"
+        service, chosen = self._service, f"{manifests.LAUNCH}={cluster.launch_id}"
         pods = service.items(service.path("pods"), labelSelector=chosen)
         owned = {states.name_of(pod): [(one["kind"], one["name"]) for one in states.owners_of(pod)] for pod in pods}
         return [pod for pod, owners in owned.items() if ("Job", job) in owners]
@@ -241,7 +241,7 @@ class Jobs:
 
 def _ended(nodes: Collection[str], unstarted: Collection[str] = ()) -> dict[str, str]:
     """Returns annotations: the nodes ended on purpose, and those that had not started."""
-    return {requests.ENDED: " ".join(sorted(nodes)), requests.UNSTARTED: " ".join(sorted(unstarted))}
+    return {manifests.ENDED: " ".join(sorted(nodes)), manifests.UNSTARTED: " ".join(sorted(unstarted))}
 
 
 def node_ports(service: Service, name: str) -> str:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from oci_cluster.backends.kubernetes.api.service import KUEUE, KubernetesError, Object, Service
-from oci_cluster.backends.kubernetes.cluster.requests import NAME, OWNER, PRIORITY, QUEUE
+from oci_cluster.backends.kubernetes.cluster.manifests import NAME, OWNER, PRIORITY, QUEUE
 from oci_cluster.backends.kubernetes.cluster.states import annotations_of, condition, labels_of, name_of, uid_of
 from oci_cluster.backends.kubernetes.quota.usage import amount, is_amount, shown
 from oci_cluster.contract.parsers import parse_time

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from oci_cluster.backends import archive
-from oci_cluster.backends.kubernetes.cluster import requests
+from oci_cluster.backends.kubernetes.cluster import manifests
 from oci_cluster.backends.kubernetes.settings import is_stored
 from oci_cluster.contract.cluster import Cluster, Node, NodeState, Plan, State, limits_of
 from oci_cluster.contract.files import untrusted_work_dir
@@ -66,7 +66,7 @@ def uid_of(item: Object) -> str:
 
 def launch_of(item: Object) -> str:
     """Returns the launch id that an object bears, which may be anybody's word."""
-    return labels_of(item).get(requests.LAUNCH, "")
+    return labels_of(item).get(manifests.LAUNCH, "")
 
 
 def condition(item: Object, kind: str) -> Mapping[str, Any]:
@@ -128,10 +128,10 @@ def node_of(index: int, environment: Mapping[str, str]) -> Node:
 def cluster_of(job: Object, clusters_dir: Path) -> Cluster | None:
     """Returns *job*'s cluster, or None."""
     notes, launch_id, name = annotations_of(job), launch_of(job), name_of(job)
-    told = {field: notes.get(annotation, "") for field, annotation in requests.OF_CLUSTER.items()}
+    told = {field: notes.get(annotation, "") for field, annotation in manifests.OF_CLUSTER.items()}
     cluster = archive.cluster_of_labels(told, launch_id, clusters_dir, backend="kubernetes", handle=name)
     # Its own name is made of both: nobody takes another's place by copying labels.
-    return cluster if cluster and name == requests.object_name(cluster.name, launch_id) else None
+    return cluster if cluster and name == manifests.object_name(cluster.name, launch_id) else None
 
 
 def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Collection[str] = ()) -> Plan:
@@ -156,7 +156,7 @@ def plan_of(cluster: Cluster, job: Object, launch_key: str, root: Path, own: Col
         environment={**environment, "LAUNCH_KEY": launch_key},
         settings={},
         limits=limits,
-        work_dir=work_dir if is_stored(work_dir) else f"{requests.PROTOCOL}://{namespace}/{cluster.handle}",
+        work_dir=work_dir if is_stored(work_dir) else f"{manifests.PROTOCOL}://{namespace}/{cluster.handle}",
         placed={"object": cluster.handle, "namespace": namespace},
     )
 
@@ -203,7 +203,7 @@ class JobView:
             size, environment = 0, {}
         met = {str(one.get("type")): one for one in status.get("conditions") or [] if one.get("status") == "True"}
         final, told = met.get("Failed") or met.get("Complete") or {}, annotations_of(job)
-        ended = told.get(requests.ENDED, "").split()
+        ended = told.get(manifests.ENDED, "").split()
         ranks = sorted({int(found[1]) for name in ended if (found := _WORKER.fullmatch(name))})
         return cls(
             size=size,
@@ -213,16 +213,16 @@ class JobView:
             why=printable(final.get("reason", "")),
             failed=indexes(status.get("failedIndexes")),
             completed=indexes(status.get("completedIndexes")),
-            stop_code=_stop_code(told.get(requests.STOP, "")),
+            stop_code=_stop_code(told.get(manifests.STOP, "")),
             ended=frozenset(ended),
-            unstarted=frozenset(told.get(requests.UNSTARTED, "").split()),
+            unstarted=frozenset(told.get(manifests.UNSTARTED, "").split()),
             dropped=tuple(rank for rank in ranks if size <= rank),
             created=archive.second_of((job.get("metadata") or {}).get("creationTimestamp")),
         )
 
     def is_asked(self, node: str) -> bool:
         """Returns whether somebody has ended *node*, or all."""
-        return self.stop_code is not None or bool({requests.ALL, node} & self.ended)
+        return self.stop_code is not None or bool({manifests.ALL, node} & self.ended)
 
 
 def _stop_code(text: str) -> int | None:
@@ -276,7 +276,7 @@ def newest(pods: Sequence[Object]) -> dict[int, Object]:
 
 def index_of(pod: Object) -> int | None:
     """Returns the index of *pod* in its Job."""
-    text = annotations_of(pod).get(requests.INDEX, "") or labels_of(pod).get(requests.INDEX, "")
+    text = annotations_of(pod).get(manifests.INDEX, "") or labels_of(pod).get(manifests.INDEX, "")
     return int(text) if text.isdecimal() and len(text) < 6 else None
 
 

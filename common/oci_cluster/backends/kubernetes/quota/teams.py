@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from oci_cluster.backends.kubernetes.cluster.requests import rendered
+from oci_cluster.backends.kubernetes.cluster.manifests import rendered
 from oci_cluster.backends.kubernetes.quota.usage import amount
 from oci_cluster.backends.kubernetes.settings import EFFECTS, TAINT, toleration
 from oci_cluster.contract.settings.settings_files import PROJECT_ROOT

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from oci_cluster.backends.findings import Checked, Finding, advice, fails, fine, unknown
 from oci_cluster.backends.oci.tenancy.client import Tenancy, cli, for_shell
-from oci_cluster.backends.oci.tenancy.iam_policies import Access, Judgement
+from oci_cluster.backends.oci.tenancy.policy_judge import Access, Judgement
 from oci_cluster.backends.oci.tenancy.requirements import Needed, Statement, matching_rule, statements
 
 ASSUMED, NODES, PEOPLE, POLICIES = "assumed", "dynamic group", "group", "policies"

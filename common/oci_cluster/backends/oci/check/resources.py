@@ -13,7 +13,7 @@ import oci
 from oci_cluster.backends.findings import Checked, Finding, Verdict, advice, fails, fine, unknown
 from oci_cluster.backends.oci.connect.tunnels import lacking_host_key
 from oci_cluster.backends.oci.tenancy.client import ALIVE, Answer, Tenancy, cli, for_shell
-from oci_cluster.backends.oci.tenancy.iam_policies import Access
+from oci_cluster.backends.oci.tenancy.policy_judge import Access
 from oci_cluster.backends.oci.tenancy.requirements import Needed, lacking_tags, needed_of, statements, with_tags
 from oci_cluster.errors import ClusterError, SettingsError
 from oci_cluster.images.records import pushed_image

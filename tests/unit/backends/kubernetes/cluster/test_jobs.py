@@ -13,7 +13,7 @@ from unit.backends.kubernetes_place import KubernetesPlace
 from unit.fake_kubernetes import RefusalError
 
 from oci_cluster.backends.kubernetes.api.service import KubernetesError
-from oci_cluster.backends.kubernetes.cluster.requests import LAUNCH
+from oci_cluster.backends.kubernetes.cluster.manifests import LAUNCH
 from oci_cluster.contract.cluster import Cluster, State, cluster_code
 from oci_cluster.errors import ExitCode, LostPlanError, SettingsError, UsageError
 

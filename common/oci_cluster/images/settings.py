@@ -22,7 +22,7 @@ _TAG = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
 
 
 @dataclass(frozen=True)
-class Choices:
+class ImageSettings:
     """Settings of images; ``config.env.example`` explains each."""
 
     engine: str
@@ -43,7 +43,7 @@ class Choices:
         return f"{self.registry or _LOCAL_REGISTRY}/{framework}:{self.tag}"
 
 
-def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
+def read_settings(environ: Mapping[str, str], root: Path) -> ImageSettings:
     """Return what environment and ``config.env`` choose."""
     read = SettingsReader(environ, read_config(root))
 
@@ -55,7 +55,7 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
             )
         return str(path.relative_to(root.resolve()))
 
-    choices = Choices(
+    settings = ImageSettings(
         engine=read.text("DOCKER", "docker"),
         registry=read.value("REGISTRY", _registry, ""),
         tag=read.value("TAG", matching(_TAG, "a tag: letters, digits, _ . - and 128 of them at most"), "")
@@ -72,7 +72,7 @@ def read_choices(environ: Mapping[str, str], root: Path) -> Choices:
     )
     if read.problems:
         raise SettingsError.of(read.problems)
-    return choices
+    return settings
 
 
 def default_tag(root: Path) -> str:

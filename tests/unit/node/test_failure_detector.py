@@ -9,7 +9,7 @@ from unit.node.fake_members import UNIX, Cluster
 
 from oci_cluster.contract.names import config_file, exit_file, heartbeat_file
 from oci_cluster.errors import LostError
-from oci_cluster.node.heartbeat.failure_detector import Failure, is_member
+from oci_cluster.node.failure_detector import Failure, is_member
 
 
 @pytest.mark.parametrize("node", ["WORKER_1", "WORKER_9999999", "PS_12"])

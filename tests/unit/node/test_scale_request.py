@@ -10,7 +10,7 @@ import pytest
 from unit.fake_cluster import MakeNode, Node, leaves, messages
 
 from oci_cluster.contract.names import SCALE_REQUEST, config_file
-from oci_cluster.node.heartbeat.scale_request import parse_scale_request
+from oci_cluster.node.scale_request import parse_scale_request
 
 pytestmark = pytest.mark.usefixtures("empty_memory")
 

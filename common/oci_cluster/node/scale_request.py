@@ -13,7 +13,7 @@ from typing import Any
 from oci_cluster.contract.names import SCALE_REQUEST, is_worker
 from oci_cluster.contract.parsers import parse_count
 from oci_cluster.contract.settings.node import NodeSettings
-from oci_cluster.node.heartbeat.node_loop import NoAnswer, NodeLoop
+from oci_cluster.node.loop import NoAnswer, NodeLoop
 from oci_cluster.system.text import printable
 
 log = logging.getLogger("agent")

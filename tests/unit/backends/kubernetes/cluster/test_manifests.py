@@ -18,7 +18,7 @@ from unit.backends.kubernetes_place import KubernetesPlace
 
 from oci_cluster.backends.kubernetes import backend
 from oci_cluster.backends.kubernetes.api.service import Service
-from oci_cluster.backends.kubernetes.cluster import requests, states
+from oci_cluster.backends.kubernetes.cluster import manifests, states
 from oci_cluster.contract.cluster import Plan
 from oci_cluster.contract.settings.node import read_settings
 from oci_cluster.errors import SettingsError, UsageError
@@ -343,12 +343,12 @@ def test_code_by_a_url_with_a_password_is_no_variable_of_a_job(place: Kubernetes
 )
 def test_names_as_kubernetes_takes_them(name: str, expected: str) -> None:
     """Whatever a cluster is called; two of one name differ by their launch."""
-    assert requests.object_name(name, "0123abcd") == expected
+    assert manifests.object_name(name, "0123abcd") == expected
 
 
 def test_code_that_is_too_large_for_a_config_map(place: KubernetesPlace, monkeypatch: pytest.MonkeyPatch) -> None:
     """The limit is Kubernetes' own; the ways out are named."""
-    monkeypatch.setattr(requests, "MOST_CODE_BYTES", 10)
+    monkeypatch.setattr(manifests, "MOST_CODE_BYTES", 10)
     with pytest.raises(SettingsError, match=r"fit into a Secret: .* mount data \(VOLUMES\)"):
         placed(place)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from oci_cluster.backends.oci.tenancy.client import Ancestor
-from oci_cluster.backends.oci.tenancy.iam_policies import (
+from oci_cluster.backends.oci.tenancy.policy_judge import (
     Caller,
     Given,
     holds,

@@ -1,1 +1,0 @@
-"""Heartbeats: those that a node writes, and those that it reads."""
