@@ -100,12 +100,12 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
     if not image:
         return unknown("image name", "there is none that could be looked at; see settings")
     host = image.partition("/")[0]
-    here, told = _region(checked.given)
+    here = _region(checked.given)
     if not (region := region_of(host)):
         push = f"make push-{checked.framework} REGISTRY={here or '<region>'}.ocir.io/<namespace>/<folder>"
         return fails("image name", f"{image} is not in OCI's registry, from which alone a Job takes its image", push)
     if not here:
-        return unknown("image name", f"{image}: the region of the Job is not known: {told}")
+        return unknown("image name", f"{image}: the region of the Job is not known; see credentials")
     if region != here:
         moved = f"{key_of(here)}.ocir.io{image.removeprefix(host)}"
         folder, _, tag = moved.rpartition(":")
@@ -115,12 +115,12 @@ def _image_name(settings: Mapping[str, Any], checked: Checked) -> Finding:
     return fine("image name", f"{image}, in the registry of {here}")
 
 
-def _region(given: Mapping[str, str]) -> tuple[str, str]:
-    """Return the region that will be asked; or nothing, and why."""
+def _region(given: Mapping[str, str]) -> str:
+    """Return the region that will be asked; empty where there is no identity, which ``credentials`` tells."""
     try:
-        return region_named(Service(service_environ(given)).region), ""
-    except SettingsError as error:
-        return "", str(error)
+        return region_named(Service(service_environ(given)).region)
+    except SettingsError:
+        return ""
 
 
 def _shapes(settings: Mapping[str, Any], checked: Checked) -> Iterator[Finding]:

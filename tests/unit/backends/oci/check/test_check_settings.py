@@ -24,7 +24,7 @@ Look = Callable[..., dict[str, Finding]]
 @pytest.fixture
 def look(checkout: Checkout, monkeypatch: pytest.MonkeyPatch) -> Look:
     """Return what is found of a launch with settings, by item; the last of an item counts."""
-    monkeypatch.setattr(check, "_region", lambda given: (given.get("OCI_CLI_REGION", ""), "nobody is known"))
+    monkeypatch.setattr(check, "_region", lambda given: given.get("OCI_CLI_REGION", ""))
 
     def found(change: Callable[[Plan], Plan] = lambda plan: plan, **settings: str) -> dict[str, Finding]:
         plan = change(checkout.plan(**settings))
@@ -57,7 +57,7 @@ def test_a_right_launch_is_fine_in_all_items(look: Look) -> None:
         ("ocir.us-ashburn-1.oci.oraclecloud.com/n/x:1", "us-ashburn-1", "fine", "in the registry of us-ashburn-1"),
         ("fra.ocir.io/n/x:1", "us-ashburn-1", "fails", "is in the registry of eu-frankfurt-1, and the Job will be in"),
         ("docker.io/n/x:1", "us-ashburn-1", "fails", "is not in OCI's registry, from which alone a Job takes"),
-        (IMAGE, "", "unknown", "the region of the Job is not known: nobody is known"),
+        (IMAGE, "", "unknown", "the region of the Job is not known; see credentials"),
     ],
 )
 def test_the_image_must_be_in_the_registry_of_the_jobs_region(
@@ -75,10 +75,9 @@ def test_the_image_must_be_in_the_registry_of_the_jobs_region(
 
 def test_the_region_is_that_of_the_profile(monkeypatch: pytest.MonkeyPatch) -> None:
     """Or the one that a setting names, which needs no more than a profile; without one it is not known."""
-    region, why = check._region({})
-    assert (region, "no identity for OCI" in why) == ("", True)
+    assert check._region({}) == ""
     monkeypatch.setattr("oci_cluster.backends.oci.service.Service.region", "IAD")
-    assert check._region({}) == ("us-ashburn-1", "")
+    assert check._region({}) == "us-ashburn-1"
 
 
 @pytest.mark.parametrize(
