@@ -280,7 +280,7 @@ def project(shop: Shop, tmp_path: Path) -> Iterator[Project]:
 @pytest.mark.parametrize(
     ("launched", "said"),
     [
-        ("dask 3", "best parameters"),
+        ("dask 1", "best parameters"),
         ("pytorch 1 -- --epochs 2", "accuracy"),
         ("ray 1 -- --epochs 2", "workers 2"),
     ],
