@@ -15,7 +15,7 @@ from oci_cluster.project.wheel import frameworks_of, read_checkout
 ROOT = Path(__file__).resolve().parents[3]
 _LINK = re.compile(r"\]\(([^)\s#]+)(?:#[\w-]*)?\)")
 _PAGE = re.compile(r"(?<![\w.-])docs/([a-z-]+\.md)")
-_TARGET = re.compile(r"(?:[`'\"]|^|; )make ((?:[a-z]+(?:-[a-z]+)* ?)+)(?=[A-Z`'\"]|$)", re.MULTILINE)
+_TARGET = re.compile(r"(?:[`'\"]|^|; )make ([a-z]+(?:[- ][a-z]+)* ?)(?=[A-Z`'\"]|$)", re.MULTILINE)
 
 
 _FRAMEWORKS = frameworks_of(read_checkout(ROOT))
