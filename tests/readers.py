@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from oci_cluster.contract.files.signing import derived_key
 from oci_cluster.contract.session import verifier_of
-from oci_cluster.launcher.session.types import Kind
+from oci_cluster.launcher.session.kinds import Kind
 
 PURPOSES = ("session", "client", "exchange", "logs", "certificate", "rendezvous")
 

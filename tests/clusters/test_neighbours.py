@@ -25,7 +25,7 @@ from ssh_client import make_keys, ssh
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.signing import derived_key
 from oci_cluster.contract.session import TOKEN_FILE, session_dir
-from oci_cluster.launcher.session.types import read_kind
+from oci_cluster.launcher.session.kinds import read_kind
 from oci_cluster.system.envs.python_env import with_packages
 
 UNTIL_GO = "import os, time\nprint('entry up', flush=True)\nwhile not os.path.exists('go'): time.sleep(0.05)\n"

@@ -29,7 +29,7 @@ from readers import PURPOSES, WAYS, made_of, opens, strings_of
 from oci_cluster.contract.files.cluster_dir import ClusterDir
 from oci_cluster.contract.files.signing import derived_key
 from oci_cluster.contract.session import client_token, session_token
-from oci_cluster.launcher.session.types import read_kind
+from oci_cluster.launcher.session.kinds import read_kind
 from oci_cluster.system.text import now
 
 LOOK = ["get", "list", "watch"]

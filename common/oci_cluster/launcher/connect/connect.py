@@ -31,7 +31,7 @@ from oci_cluster.launcher.connect.client_files import Gate, client_port, write_c
 from oci_cluster.launcher.connect.tcp_proxy import Connections, check_reachable
 from oci_cluster.launcher.context import chosen
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.session import types
+from oci_cluster.launcher.session import kinds
 from oci_cluster.launcher.show.report import facts_of
 from oci_cluster.system.console import Say
 from oci_cluster.system.files import not_writable, write_whole
@@ -165,12 +165,12 @@ class Connected:
         )
 
     @property
-    def kind(self) -> types.Kind | None:
+    def kind(self) -> kinds.Kind | None:
         """The kind of the session that main runs, where it runs one."""
-        name = self.plan.environment.get(types.SETTING, "")
+        name = self.plan.environment.get(kinds.SETTING, "")
         if not name:
             return None
-        kind = types.read_kind(self.root, name)
+        kind = kinds.read_kind(self.root, name)
         return replace(kind, port=self.plan.limits.ports.get("SESSION_PORT", kind.port))
 
     @property
@@ -290,7 +290,7 @@ def connect(line: CommandLine) -> int:
         _stop_if_told(signals)
         plan = backend.load(cluster)
         node = line.value("--node", "MAIN")
-        is_session = bool(plan.environment.get(types.SETTING)) and not line.has("--check")
+        is_session = bool(plan.environment.get(kinds.SETTING)) and not line.has("--check")
         _wait_for_start(lifecycle, cluster, node, signals if is_session else None)
         connected = Connected(backend, cluster, plan, say)
         kept.callback(connected.close)

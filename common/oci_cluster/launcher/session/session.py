@@ -31,7 +31,7 @@ from oci_cluster.launcher.context import open_named, opened
 from oci_cluster.launcher.launch.launch import launch, planned, request_of
 from oci_cluster.launcher.launch.plan import Request
 from oci_cluster.launcher.lifecycle import Lifecycle
-from oci_cluster.launcher.session.types import SETTING, Kind, read_kind
+from oci_cluster.launcher.session.kinds import SETTING, Kind, read_kind
 from oci_cluster.launcher.show.report import outputs_of
 from oci_cluster.system.console import Say, program, say_to_stderr
 from oci_cluster.system.files import at_home, write_whole

@@ -12,8 +12,8 @@ from unit.launcher.door import Door
 from oci_cluster.errors import UsageError
 from oci_cluster.launcher.args.command_line import parse
 from oci_cluster.launcher.session import session
+from oci_cluster.launcher.session.kinds import Kind
 from oci_cluster.launcher.session.session import cluster_variables
-from oci_cluster.launcher.session.types import Kind
 
 
 def kind(gives: str) -> Kind:

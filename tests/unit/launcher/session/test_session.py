@@ -14,7 +14,7 @@ from oci_cluster.contract.session import TOKEN_FILE, session_token, verifier_of
 from oci_cluster.errors import ClusterError, UsageError
 from oci_cluster.launcher.args.command_line import read
 from oci_cluster.launcher.session import session
-from oci_cluster.launcher.session.types import read_kind
+from oci_cluster.launcher.session.kinds import read_kind
 
 BOOK = "SESSION_PORT=8888\nSESSION_URL='http://{host}:{port}/?t={token}'\nSESSION_IN=dask\nMINE=1\n"
 SHELL = "SESSION_PORT=2222\nSESSION_COMMAND='ssh -F {ssh_config} {name}'\n"

@@ -20,8 +20,8 @@ from oci_cluster.backends.base import DirectConnection
 from oci_cluster.contract.session import session_token
 from oci_cluster.errors import BackendError
 from oci_cluster.launcher.connect import connect
+from oci_cluster.launcher.session.kinds import read_kind
 from oci_cluster.launcher.session.session import Door
-from oci_cluster.launcher.session.types import read_kind
 
 TOKEN = session_token(KEY, LAUNCH)
 

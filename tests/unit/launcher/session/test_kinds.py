@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.errors import SettingsError, UsageError
-from oci_cluster.launcher.session.types import known_kinds, read_kind
+from oci_cluster.launcher.session.kinds import known_kinds, read_kind
 
 
 def write(root: Path, name: str, text: str) -> None:
