@@ -73,7 +73,7 @@ def test_a_project_of_the_users_own_is_computed_by_pods(
     assert not (own.parent / "common" / "oci_cluster").exists()
     (own.parent / ".venv").symlink_to(CHECKOUT / ".venv")
     site.project.path = site.project.code = own.parent
-    launch = site.project.launch(framework, "1", IMAGE=product_image(framework), MEMORY="700m")
+    launch = site.project.launch(framework, "1", IMAGE=product_image(framework), MEMORY="1500m")  # what Ray needs
     assert launch.wait(120) == 0, launch.err
     assert "my own code MAIN" in launch.out
     site.assert_nothing_left()
