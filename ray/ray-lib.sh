@@ -119,14 +119,15 @@ start_ray() {
   local try
   for try in 1 2 3; do
     : >"${NODE_DIR}/ray.log"
+    raylet="" gcs=""
     # Files that its processes and tasks make by the way go with the node.
     TMPDIR="${temporary}" ray start "${options[@]}" >>"${NODE_DIR}/ray.log" 2>&1 </dev/null &
     ray=$!
-    until ray_is_up; do
+    until ray_is_up "$1"; do
       kill -0 "${ray}" 2>/dev/null || break
       sleep 0.05
     done
-    ! ray_is_up || return 0
+    ! ray_is_up "$1" || return 0
     end_of_ray
     log "Ray has not started: ${end} (${try} of 3 tries)"
     kill_ray
@@ -136,7 +137,8 @@ start_ray() {
   die 69 "Ray has not started on this node: ${end}"
 }
 
-# ray_is_up: whether `ray start` has started all; sets the pids of what the node lives with: `raylet`, and `gcs` on main.
+# ray_is_up OPTION: whether `ray start` has started all; sets the pids of what the node lives with: `raylet`, and with
+# --head `gcs`. A process that has just been started has its parent's name for a moment.
 ray_is_up() {
   [[ "$(<"${NODE_DIR}/ray.log")" == *"Ray runtime started."* ]] || return 1
   local part name
@@ -150,7 +152,7 @@ ray_is_up() {
       *) ;; # Python's
     esac
   done
-  [[ -n "${raylet}" ]]
+  [[ -n "${raylet}" && ("$1" != --head || -n "${gcs}") ]]
 }
 
 # is_alive PID: whether that process does anything: one that has ended is there until its parent has seen it (Z).

@@ -42,7 +42,7 @@ if os.environ.get("STUB_RAY_FAILS"):
     sys.exit("2026-01-01 00:00:00,000\tERR scripts.py:1 -- \x1b[31mThe current node timed out during startup.\x1b[39m")
 parts = [subprocess.Popen(["raylet", "1000"])]
 if "--head" in sys.argv:
-    parts.append(subprocess.Popen(["gcs_server", "1000"]))
+    parts.append(subprocess.Popen(["sh", "-c", f"sleep {os.environ.get('STUB_UNNAMED_S', '0')}; exec gcs_server 1000"]))
 print("Ray runtime started.", flush=True)
 with open(f"{folder}/raylet.new", "w") as told:
     told.write(str(parts[0].pid))
@@ -76,6 +76,10 @@ RAY_AUTH_MODE=token
 RAY_AUTH_TOKEN_PATH=${NODE_DIR}/client-token"
   assert_equal "$(cat "${READY_FILE}")" "dashboard=http://10.0.0.1:8265
 address=10.0.0.1:6379"
+}
+
+@test "ray: a head whose process has its name late is waited for" {
+  STUB_CODE=7 STUB_UNNAMED_S=0.5 run -7 "${PROJECT}/ray/start-master.sh"
 }
 
 @test "ray: on loopback all ports of nodes are any, and 127.0.0.1 has another name, which Ray keeps" {
