@@ -280,7 +280,6 @@ ask.wait(240)
 """
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
 @pytest.mark.parametrize("told", [b"", pickle.dumps((True, "a" * 100))[:50]], ids=["nothing", "half"])
 def test_a_question_whose_process_was_killed_has_no_answer(told: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """In whatever moment: by who makes room in memory."""
@@ -294,6 +293,7 @@ def test_a_question_whose_process_was_killed_has_no_answer(told: bytes, monkeypa
         Asked(nothing, "file:///x").answer(time.monotonic() + 60)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a process that its parent is gone")
 def test_of_a_launcher_that_is_killed_no_question_is_left() -> None:
     """Whoever runs list.sh again and again would fill the machine with what waits for a disk."""
     common = str(Path(oci_cluster.__file__).parents[1])
