@@ -124,6 +124,8 @@ class Service:
             config = oci.config.from_file(path, profile)
             if region:
                 config["region"] = region
+            if not config.get("region"):
+                raise ValueError("it names no region: set OCI_CLI_REGION, or region= in that profile")
             if kind == "api_key":
                 oci.config.validate_config(config)
                 return config, None

@@ -107,6 +107,14 @@ def test_a_session_has_a_token(account: Account) -> None:
     assert signer.api_key == "ST$TOKEN"
 
 
+def test_a_session_whose_profile_names_no_region_is_no_identity(account: Account) -> None:
+    """The SDK checks profiles of keys alone."""
+    account.write(region="")
+    with pytest.raises(SettingsError, match=r"security_token, profile DEFAULT of .*no region: set OCI_CLI_REGION"):
+        _ = account.service(OCI_CLI_AUTH="security_token").region
+    assert account.service(OCI_CLI_AUTH="security_token", OCI_CLI_REGION="uk-london-1").region == "uk-london-1"
+
+
 def signed_by(signer: Any) -> tuple[str, bytes]:
     """Return the key id of a signed request, and the public key that its signature is by."""
     headers = {"date": "Thu, 05 Jan 2014 21:31:40 GMT"}
