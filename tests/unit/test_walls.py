@@ -182,7 +182,7 @@ ALLOWED = [
     ("launcher.verbs", "from oci_cluster.backends import known_backends, open_backend"),
     ("launcher.lifecycle", "from oci_cluster.launcher.launch.plan import free_ranks"),
     ("__main__", "from oci_cluster.node.agent import run_agent"),
-    ("api.running", "from oci_cluster.launcher.follow.follower import Follower"),
+    ("api.background", "from oci_cluster.launcher.follow.follower import Follower"),
 ]
 
 

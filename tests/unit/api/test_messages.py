@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from oci_cluster.api.running import LOGGER, Messages
+from oci_cluster.api.background import LOGGER, Messages
 
 
 @pytest.fixture
