@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from harness import wait_until
@@ -196,7 +198,12 @@ def test_a_log_without_its_beginning_says_so_and_what_main_told_stays(site: Site
     assert "line 0 x" not in shown
     assert "and on" in shown
     # Main tells it anew, every few seconds.
-    wait_until(lambda: other_site.status(name)["facts"].get("greeting") == "hello", "the facts", SOON_S)
+    facts: Callable[[], Any] = lambda: other_site.status(name)["facts"]  # noqa: E731
+    head: Callable[[], str] = lambda: site.kubernetes.api.get(  # noqa: E731
+        f"{site.pod(0)}/log", container="node", limitBytes=1 << 20
+    )
+    seen: Callable[[], str] = lambda: f"the facts: {facts()}; told in {head().count('told ready')} lines"  # noqa: E731
+    wait_until(lambda: facts().get("greeting") == "hello", seen, SOON_S)
     other_site.run("stop", "--delete", name)
 
 

@@ -207,7 +207,7 @@ class _Handler(BaseHTTPRequestHandler):
             elif fault.status:
                 self._refuse(fault)
             elif self.headers.get("Upgrade"):
-                self._tunnel(body, fault)
+                self._tunnel(body)
             else:
                 self._pass_on(body, fault)
         except (OSError, http.client.HTTPException):
@@ -267,14 +267,12 @@ class _Handler(BaseHTTPRequestHandler):
         if is_chunked and self.command != "HEAD":
             self.wfile.write(b"0\r\n\r\n")
 
-    def _tunnel(self, body: bytes, fault: Fault) -> None:
+    def _tunnel(self, body: bytes) -> None:
         """Pass bytes both ways: exec, port-forward."""
         self._seen.status = 101
         with contextlib.closing(self.server.proxy.connect()) as upstream:
             upstream.settimeout(None)
             upstream.sendall(self._head(upstream="") + body)
-            if fault.cut_after_s is not None:
-                threading.Timer(fault.cut_after_s, self.hang_up).start()
             up = threading.Thread(target=self._send_up, args=(upstream,), daemon=True)
             up.start()
             while part := upstream.recv(1 << 16):
