@@ -56,8 +56,22 @@ print("written")
 """
 
 
+KEYS = """
+import sys
+
+sys.path.insert(0, sys.argv[1])
+import rendezvous
+
+print(rendezvous.own_key({"LAUNCH_KEY": "key"}).hex())
+rendezvous.own_key({})
+"""
+
+
 def test_state_of_the_rendezvous_is_not_taken_from_a_neighbour(project: Project, tmp_path: Path) -> None:
-    """torch unpickles it on every node, every second: nothing of it runs, and the cluster says what happened."""
+    """torch unpickles it on every node, every second: nothing of it runs, and the cluster says what happened.
+
+    It is signed by a key of its own, made of the launch's, as the contract says; where there is none, a line says so.
+    """
     launch = project.launch("pytorch", "1", "--entry", project.write("train.py", FOR_EVER))
     launch.wait_for("start: rank 0")
     python = project.path / ".venv" / "envs" / "pytorch" / "bin" / "python"
@@ -70,26 +84,8 @@ def test_state_of_the_rendezvous_is_not_taken_from_a_neighbour(project: Project,
     assert launch.wait() == 1
     assert not witness.exists()
     assert "the rendezvous holds a state that this launch has not signed" in launch.err
-    launch.assert_nothing_left()
-
-
-KEYS = """
-import sys
-
-sys.path.insert(0, sys.argv[1])
-import rendezvous
-
-print(rendezvous.own_key({"LAUNCH_KEY": "key"}).hex())
-rendezvous.own_key({})
-"""
-
-
-def test_the_rendezvous_has_a_key_of_its_own(project: Project) -> None:
-    """Made of the launch's, as the contract says; where there is none, a line says so."""
-    launch = project.launch("pytorch", "1", "--entry", project.write("train.py", "print('done')"))
-    assert launch.wait() == 0, launch.err
     assert "LAUNCH_KEY" not in launch.err + launch.out
-    python = project.path / ".venv" / "envs" / "pytorch" / "bin" / "python"
+    launch.assert_nothing_left()
     words = [python, "-c", KEYS, str(project.path / "pytorch" / "launch")]
     done = subprocess.run(words, capture_output=True, text=True, timeout=240, check=True)
     assert done.stdout == f"{derived_key('key', '', 'rendezvous').hex()}\n"

@@ -285,12 +285,10 @@ def test_no_call_is_answered_without_the_token(project: Project) -> None:
     for end, seen in answers.items():
         assert set(seen) == {"UNAUTHENTICATED", "UNIMPLEMENTED"}, (end, seen)
     main = launch.nodes()["MAIN"]["address"].replace("127.0.0.1", "127.1.0.1")
-    wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "0" * 64}
-    for environ in ({"RAY_AUTH_MODE": "disabled"}, wrong):
-        done = run(WITHOUT, f"{main}:{launch.ports()['GCS_PORT']}", **environ)
-        assert done.returncode != 0, done.stdout
-        assert "connected" not in done.stdout
-        assert "uthentication" in done.stderr, done.stderr
+    done = run(WITHOUT, f"{main}:{launch.ports()['GCS_PORT']}", RAY_AUTH_MODE="disabled")
+    assert done.returncode != 0, done.stdout
+    assert "connected" not in done.stdout
+    assert "uthentication" in done.stderr, done.stderr
     project.go()
     launch.wait_for("still up 3")
     key = json.loads((launch.directory / "cluster.json").read_bytes())["environment"]["LAUNCH_KEY"]
