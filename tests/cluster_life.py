@@ -29,11 +29,22 @@ text { font: 13px sans-serif; fill: #1f2933 }
 .lane { stroke: #cbd2d9; stroke-width: 2 }
 .box { fill: #f5f7fa; stroke: #7b8794 }
 .arrow { stroke: #3e4c59; stroke-width: 1.5; marker-end: url(#tip) }
+.page { fill: #ffffff }
+.tip { fill: #3e4c59 }
+@media (prefers-color-scheme: dark) {
+  text { fill: #d8dee9 }
+  .small { fill: #a3adba }
+  .lane { stroke: #4c566a }
+  .box { fill: #2e3440; stroke: #7b8794 }
+  .arrow { stroke: #a3adba }
+  .page { fill: #1b1f27 }
+  .tip { fill: #a3adba }
+}
 """
 COLOURS = {State.ACCEPTED: "#7b8794", State.IN_PROGRESS: "#2b6cb0", State.SUCCEEDED: "#2f855a"}
 TIP = (
     '<defs><marker id="tip" markerWidth="8" markerHeight="8" refX="7" refY="4" orient="auto">'
-    '<path d="M0,0 L8,4 L0,8 z" fill="#3e4c59"/></marker></defs>'
+    '<path d="M0,0 L8,4 L0,8 z" class="tip"/></marker></defs>'
 )
 
 
@@ -79,7 +90,7 @@ def states(y: float, which: State) -> list[str]:
 
 def drawing() -> str:
     """Return the picture's text."""
-    parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" fill="#ffffff"/>', TIP]
+    parts = [f'<rect width="{WIDTH}" height="{HEIGHT}" class="page"/>', TIP]
     for name, x in LANES.items():
         parts += [f'<line class="lane" x1="{x}" y1="42" x2="{x}" y2="{HEIGHT - 70}"/>', text(x, 28, name, "head")]
     parts += box("launch.sh", 52, "checks everything, plans,", "sends the code")
