@@ -17,9 +17,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from oci_cluster.api.background import Messages, Running, Waiter
 from oci_cluster.api.place import Place
 from oci_cluster.api.request import asked, line_of, no_dask
-from oci_cluster.api.background import Messages, Running, Waiter
 from oci_cluster.contract.storage.retry import poll_delays
 from oci_cluster.errors import ClusterFailedError, ExitCode, StoppedError, TimedOutError, UsageError
 from oci_cluster.launcher.connect.connect import Connected, parse_port
