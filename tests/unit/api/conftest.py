@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from unit.fake_backend import FakeBackend
 
-from oci_cluster.api import place, running
+from oci_cluster.api import background, place
 from oci_cluster.api.cluster import Cluster, Job
 from oci_cluster.contract.cluster import Cluster as Launched
 from oci_cluster.contract.cluster import clusters_dir
@@ -108,7 +108,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
     found = Site(tmp_path / "my project")
     monkeypatch.setattr(place, "open_backend", found.open)
     monkeypatch.setattr("oci_cluster.launcher.launch.cluster_reaper.Reaper", found.reaper)
-    monkeypatch.setattr(running, "_LAST_S", 5.0)
+    monkeypatch.setattr(background, "_LAST_S", 5.0)
     monkeypatch.chdir(tmp_path)
     return found
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from unit.api.conftest import Site, until
 
-from oci_cluster.api import running
+from oci_cluster.api import background
 from oci_cluster.api.cluster import Cluster
 from oci_cluster.errors import (
     BackendError,
@@ -75,7 +75,7 @@ def test_main_knows_whether_a_program_follows_that_starts_workers(
 def test_one_that_has_ended_is_not_forgotten(site: Site) -> None:
     """A program may end as soon as it is told, while the thread still tidies up."""
     followed: list[object] = []
-    site.backend.on["close"] = lambda: followed.extend(running._followed)
+    site.backend.on["close"] = lambda: followed.extend(background._followed)
     site.cluster().up().down()
     until(lambda: "close" in site.backend.calls)
     assert followed == []
@@ -110,7 +110,7 @@ def test_a_launch_that_fails_leaves_nothing(site: Site) -> None:
         cluster.up()
     assert site.notes == ["guard local", "dismissed"]
     assert calls(site)[-2:] == ["remove", "close"]
-    assert running._followed == {}
+    assert background._followed == {}
     del site.backend.on["start"]
     cluster.up().down()
 
@@ -134,12 +134,12 @@ def test_an_interrupt_while_its_thread_is_started_ends_it(site: Site, monkeypatc
         raise KeyboardInterrupt
 
     with monkeypatch.context() as interrupted:
-        interrupted.setattr(running.threading.Thread, "start", fail)
+        interrupted.setattr(background.threading.Thread, "start", fail)
         with pytest.raises(KeyboardInterrupt):
             site.cluster().up()
     (launched,) = site.backend.clusters
     assert {state.exit_code for state in site.backend.nodes[launched.launch_id].values()} == {143}
-    assert (site.notes, running._followed, calls(site)[-1]) == (["guard local", "dismissed"], {}, "close")
+    assert (site.notes, background._followed, calls(site)[-1]) == (["guard local", "dismissed"], {}, "close")
 
 
 @pytest.mark.parametrize("keep", [False, True])
@@ -314,7 +314,7 @@ def test_one_that_is_kept_goes_on_and_has_no_guard(site: Site) -> None:
     """Whoever waits for it looks by itself."""
     with site.cluster(name="mine", keep=True) as cluster:
         assert site.notes == ["guard local", "dismissed"]
-    assert (cluster.status(), running._followed) == ("IN_PROGRESS", {})
+    assert (cluster.status(), background._followed) == ("IN_PROGRESS", {})
     with pytest.raises(TimedOutError):
         cluster.wait_ready(0.01)
     with pytest.raises(TimedOutError):
@@ -375,18 +375,18 @@ def test_follow_prints_to_the_end_while_others_ask(site: Site, capsys: pytest.Ca
 def test_the_forgotten_are_ended_by_their_guards_and_named(site: Site) -> None:
     cluster = site.cluster(name="mine").up()
     site.guards[0].on_end = lambda: site.end(143, "its program has ended")
-    running._end_the_forgotten()
+    background._end_the_forgotten()
     assert "ending mine, which still runs; end clusters with down(), or keep them: keep=True" in site.said
     assert site.notes == ["guard local", "its program has ended"]
-    assert (cluster.status(), running._followed) == ("STOPPED", {})
+    assert (cluster.status(), background._followed) == ("STOPPED", {})
 
 
 def test_a_fork_ends_nothing(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """It has the objects, and has launched none of them."""
     with site.cluster():
         with monkeypatch.context() as fork:
-            fork.setattr(running.os, "getpid", lambda: 1)
-            running._end_the_forgotten()
+            fork.setattr(background.os, "getpid", lambda: 1)
+            background._end_the_forgotten()
         assert site.notes == ["guard local"]
 
 
