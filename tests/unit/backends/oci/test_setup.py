@@ -185,12 +185,17 @@ def test_what_is_there_after_a_refusal_is_made(tool: Tool, monkeypatch: pytest.M
 def test_what_somebody_else_has_made_and_is_not_seen_yet_is_waited_for(
     tool: Tool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    none, clock = replace(WHOLE, bucket=""), Clock()
+    """The reason is told once, so that nobody wonders for what."""
+    none, clock, said = replace(WHOLE, bucket=""), Clock(), list[str]()
     tool.answer(0, 1, f"ServiceError:\n{json.dumps({**REFUSAL, 'status': 409, 'code': 'Conflict'})}\n")
     tool.answer(1, 1, f"ServiceError:\n{json.dumps({**REFUSAL, 'status': 409, 'code': 'Conflict'})}\n")
     one = made([none, none, WHOLE], monkeypatch, clock)
-    one.apply(one.look()[2], print)
+    one.apply(one.look()[2], said.append)
     assert (len(tool.seen()), clock.time) == (2, 5)
+    (waiting,) = said
+    assert waiting.startswith("cannot make bucket b: ")
+    assert "(409 Conflict, request r1)" in waiting
+    assert waiting.endswith("looking for up to 300 s")
 
 
 def test_what_is_never_seen_is_no_success(tool: Tool, monkeypatch: pytest.MonkeyPatch) -> None:
