@@ -542,7 +542,7 @@ class Setup:
     def apply(self, steps: Sequence[Step], say: Say) -> None:
         """Have oci-cli make *steps*, if it can make all; wait until they are seen."""
         self._check(steps)
-        deadline, made, told = self._clock() + _PATIENCE_S, set[str](), ""
+        deadline, made, told = self._clock() + _PATIENCE_S, set[str](), set[Sequence[str]]()
         while steps:
             before = len(made)
             refused = self._make(steps, made, say)
@@ -552,10 +552,10 @@ class Setup:
             if refused and any(step.command == refused[0] for step in steps):
                 if is_late or not _FASTER.search(str(refused[1])):
                     raise refused[1]
-                said = str(refused[1]).partition("; ")[0]
-                if said != told:
+                if refused[0] not in told:
+                    said = str(refused[1]).partition("; ")[0]
                     say(f"{said}; it may be there, and not be seen yet: looking for up to {_PATIENCE_S:g} s")
-                told = said
+                told.add(refused[0])
             elif steps and is_late:
                 items = ", ".join(step.item for step in steps)
                 raise TimedOutError(

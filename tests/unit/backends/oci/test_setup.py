@@ -187,14 +187,15 @@ def test_what_somebody_else_has_made_and_is_not_seen_yet_is_waited_for(
 ) -> None:
     """The reason is told once, so that nobody wonders for what."""
     none, clock, said = replace(WHOLE, bucket=""), Clock(), list[str]()
-    tool.answer(0, 1, f"ServiceError:\n{json.dumps({**REFUSAL, 'status': 409, 'code': 'Conflict'})}\n")
-    tool.answer(1, 1, f"ServiceError:\n{json.dumps({**REFUSAL, 'status': 409, 'code': 'Conflict'})}\n")
+    for number in range(2):
+        refusal = {**REFUSAL, "status": 409, "code": "Conflict", "opc-request-id": f"r{number}"}
+        tool.answer(number, 1, f"ServiceError:\n{json.dumps(refusal)}\n")
     one = made([none, none, WHOLE], monkeypatch, clock)
     one.apply(one.look()[2], said.append)
     assert (len(tool.seen()), clock.time) == (2, 5)
     (waiting,) = said
     assert waiting.startswith("cannot make bucket b: ")
-    assert "(409 Conflict, request r1)" in waiting
+    assert "(409 Conflict, request r0)" in waiting
     assert waiting.endswith("looking for up to 300 s")
 
 
