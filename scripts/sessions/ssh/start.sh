@@ -22,7 +22,8 @@ unset "${UNNEEDED[@]}" TERM "${!SSH_@}"
 # What shells of the session begin with, as sshd gives them none of it: but for what is the connection's own.
 declare -x >"${own}/environment"
 printf 'cd %q\n' "${folder}" >>"${own}/environment"
-# What is in the node's directory is nobody else's, which sshd cannot tell: StrictModes looks at /tmp, too.
+# What is in the node's directory is nobody else's, which sshd cannot tell: StrictModes looks at /tmp, too. VERBOSE: its
+# log, which serve.py alone reads, says first that it has begun.
 cat >"${own}/config" <<CONFIG
 HostKey "${own}/host_key"
 AuthorizedKeysFile "${own//%/%%}/authorized_keys"
@@ -45,7 +46,7 @@ PermitUserEnvironment no
 PermitUserRC no
 PrintMotd no
 PrintLastLog no
-LogLevel INFO
+LogLevel VERBOSE
 Subsystem sftp session-sftp
 ForceCommand $(printf '%q ' "${here}/shell.sh" "${own}/environment")
 CONFIG
