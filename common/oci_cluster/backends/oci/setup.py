@@ -553,9 +553,9 @@ class Setup:
                 if is_late or not _FASTER.search(str(refused[1])):
                     raise refused[1]
                 if refused[0] not in told:
+                    told.add(refused[0])
                     said = str(refused[1]).partition("; ")[0]
                     say(f"{said}; it may be there, and not be seen yet: looking for up to {_PATIENCE_S:g} s")
-                told.add(refused[0])
             elif steps and is_late:
                 items = ", ".join(step.item for step in steps)
                 raise TimedOutError(
