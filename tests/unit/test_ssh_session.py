@@ -216,26 +216,28 @@ def test_one_makes_place_for_one(serve: Any, listener: Listener, monkeypatch: py
 def test_the_time_to_log_in_begins_with_sshds_first_word(
     serve: Any, listener: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On a busy machine an sshd takes seconds to begin: who waits for it is not thrown out before."""
+    """On a busy machine an sshd takes seconds to begin: who waits for it keeps its place until then."""
     now = [0.0]
     monkeypatch.setattr(serve, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=time.sleep))
-    monkeypatch.setattr(serve, "_MOST_STRANGERS", 1)
+    monkeypatch.setattr(serve, "_MOST_STRANGERS", 2)
     server = serve.Server(["sh", "-c", "read word; echo 'Connection from 10.0.0.9' >&2; exec sleep 1000"], 0)
-    listener.come("10.0.0.9")
+    listener.come("10.0.0.9", 2)
     server._waiting.take(listener)
-    (peer,) = listener.peers["10.0.0.9"]
+    monkeypatch.setattr(serve.random, "choice", lambda _: 0)
     try:
-        slow = server._start_next()
+        _, quick = server._start_next(), server._start_next()
         now[0] = 10 * serve._LOGIN_S
         assert not server._has_place()
-        peer.send(b"begin\n")
-        wait_until(lambda: slow.read() and slow.since == now[0], "its first word")
+        listener.peers["10.0.0.9"][1].send(b"begin\n")
+        wait_until(lambda: quick.read() and quick.since == now[0], "its first word")
         assert not server._has_place()
         now[0] += 1.1 * serve._LOGIN_S
         assert server._has_place()
+        assert server._next_to_go() is quick
     finally:
         server.end()
-        slow.log.close()
+        for each in server._connections:
+            each.log.close()
 
 
 @pytest.mark.parametrize("is_use", [False, True])
