@@ -14,10 +14,6 @@ from kube.images import DEBIAN
 from kube.launches import GATE, SOON_S, UP, Site, lines_of
 from kube.volumes import claim
 
-# Else main may have ended before the workers have found it.
-TOGETHER = ("--env", "WAIT_FOR_ADDRESSES=1")
-
-
 # --- Followed to the end
 
 
@@ -27,11 +23,16 @@ def test_a_followed_cluster_ends_with_0_and_leaves_its_logs(site: Site) -> None:
     script = (
         "import json, os, sys\n"
         "print('found', json.dumps([os.getuid(), sys.argv[1:], os.environ['GREETING_OF_MINE']]), flush=True)\n"
-        "import time; time.sleep(1)\n"
+        "import time\n"
+        "while not os.path.exists('/mnt/gate/go'): time.sleep(0.1)\n"
         "print('the result')\n"
     )
-    launch = site.launch("plain", 2, script, "--env", "GREETING_OF_MINE=hel lo#1", *TOGETHER, "--", *arguments)
-    assert launch.wait(SOON_S) == 0, launch.err
+    with claim(site.kubernetes, site.namespace, "gate") as gate:
+        launch = site.launch("plain", 2, script, "--env", "GREETING_OF_MINE=hel lo#1", "--", *arguments, **GATE)
+        # Else main may have ended before the workers have found it.
+        wait_until(lambda: launch.out.count("worker works") == 2, lambda: launch.out + launch.err, SOON_S)
+        (gate / "go").touch()
+        assert launch.wait(SOON_S) == 0, launch.err
     said = lines_of(launch.out, "MAIN")
     assert f"found {json.dumps([1000, arguments, 'hel lo#1'])}" in said
     assert "the result" in said

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,22 +22,33 @@ pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes; each 
 
 # Prints numbered lines for some seconds, some of them twice: a line that is printed twice comes twice.
 COUNTS = """\
-import sys, time
+import os, sys, time
 for i in range(60):
     print('line', i, flush=True)
     if i % 10 == 0: print('the same', flush=True)
+    while i == 50 and not os.path.exists('/mnt/gate/go'): time.sleep(0.06)
     time.sleep(0.06)
 sys.exit(3)
 """
 
 
-def assert_all_came(launch: Launch) -> None:
-    """All that COUNTS has printed, each line once, in its order."""
+@contextlib.contextmanager
+def counting(site: Site) -> Iterator[Launch]:
+    """Launch COUNTS; after the block it ends with 3, not before its worker works, and all that was printed has come.
+
+    Each line once, in its order.
+    """
+    with claim(site.kubernetes, site.namespace, "gate") as gate:
+        launch = site.launch("plain", 1, COUNTS, **GATE)
+        yield launch
+        site.wait_for(launch, "worker works")
+        (gate / "go").touch()
+        assert launch.wait(SOON_S) == 3, launch.err
     said = lines_of(launch.out, "MAIN")
     found = [int(line.split()[1]) for line in said if re.fullmatch(r"line \d+", line)]
     assert found == list(range(60)), launch.out + launch.err
     assert said.count("the same") == 6
-    assert [line for line in lines_of(launch.out, "WORKER_1") if line == "worker works"] == ["worker works"]
+    assert lines_of(launch.out, "WORKER_1").count("worker works") == 1, launch.out + launch.err
 
 
 FAULTS: dict[str, list[dict[str, Any]]] = {
@@ -53,10 +66,9 @@ FAULTS: dict[str, list[dict[str, Any]]] = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_launch_ends_as_it_does_without_the_fault(site_behind: Site, proxy: FaultyProxy, fault: str) -> None:
     added = [proxy.add(**one) for one in FAULTS[fault]]
-    launch = site_behind.launch("plain", 1, COUNTS)
-    assert launch.wait(SOON_S) == 3, launch.err
+    with counting(site_behind) as launch:
+        pass
     assert all(one.hits for one in added), [(one.path, one.hits) for one in added]
-    assert_all_came(launch)
     assert "ended with 3" in launch.err.splitlines()[-1]
     assert "Traceback" not in launch.err
     site_behind.assert_nothing_left()
@@ -64,12 +76,10 @@ def test_a_launch_ends_as_it_does_without_the_fault(site_behind: Site, proxy: Fa
 
 def test_the_api_is_away_while_a_cluster_runs(site_behind: Site, proxy: FaultyProxy) -> None:
     """For some seconds everything fails: the cluster goes on, and its follower says so and goes on, too."""
-    launch = site_behind.launch("plain", 1, COUNTS)
-    site_behind.wait_for(launch, "line 5")
-    with proxy.misbehaving(status=503) as fault:
-        wait_until(lambda: fault.hits >= 4, "requests that fail", SOON_S)
-    assert launch.wait(SOON_S) == 3, launch.err
-    assert_all_came(launch)
+    with counting(site_behind) as launch:
+        site_behind.wait_for(launch, "line 5\n")
+        with proxy.misbehaving(status=503) as fault:
+            wait_until(lambda: fault.hits >= 4, "requests that fail", SOON_S)
     site_behind.assert_nothing_left()
 
 
@@ -79,20 +89,20 @@ def test_a_token_that_the_api_no_longer_takes_is_asked_for_again(
     """A kubeconfig's program brings another one, while the cluster runs."""
     config = user.by_plugin()
     with site_of(checkout_copy, tmp_path / "mine", user.cluster, user.namespace, config) as site:
-        launch = site.launch("plain", 1, COUNTS)
-        site.wait_for(launch, "line 1\n")
-        calls = user.plugin_calls()
-        accounts = f"api/v1/namespaces/{user.namespace}/serviceaccounts"
-        old = user.token_file.read_text()
-        # The API refuses tokens of an account that was deleted; its successor of the same name has the same rights.
-        user.cluster.api.delete(f"{accounts}/{user.name}")
-        wait_until(lambda: user.cluster.api.find(f"{accounts}/{user.name}") is None, "the account to be gone", SOON_S)
-        user.cluster.api.create(accounts, {"metadata": {"name": user.name}})
-        user.token_file.write_text(user.token())
-        assert user.token_file.read_text() != old
-        assert launch.wait(SOON_S) == 3, launch.err
+        with counting(site) as launch:
+            site.wait_for(launch, "line 1\n")
+            calls = user.plugin_calls()
+            accounts = f"api/v1/namespaces/{user.namespace}/serviceaccounts"
+            old = user.token_file.read_text()
+            # The API refuses tokens of an account that was deleted; its successor of the same name has its rights.
+            user.cluster.api.delete(f"{accounts}/{user.name}")
+            wait_until(
+                lambda: user.cluster.api.find(f"{accounts}/{user.name}") is None, "the account to be gone", SOON_S
+            )
+            user.cluster.api.create(accounts, {"metadata": {"name": user.name}})
+            user.token_file.write_text(user.token())
+            assert user.token_file.read_text() != old
         assert user.plugin_calls() > calls
-        assert_all_came(launch)
         site.assert_nothing_left()
 
 
@@ -120,11 +130,9 @@ def test_the_api_server_starts_again_while_a_cluster_runs(
     with own_kubernetes.namespace() as namespace:
         user = own_kubernetes.user(namespace)
         with site_of(checkout_copy, tmp_path / "mine", own_kubernetes, namespace, user.by_certificate()) as site:
-            launch = site.launch("plain", 1, COUNTS)
-            site.wait_for(launch, "line 5")
-            own_kubernetes.do("restart_api")
-            assert launch.wait(90) == 3, launch.err
-            assert_all_came(launch)
+            with counting(site) as launch:
+                site.wait_for(launch, "line 5\n")
+                own_kubernetes.do("restart_api")
             site.assert_nothing_left()
 
 
