@@ -28,8 +28,13 @@ _LEFT_OUT = {"image": _TESTS, "checkout": rf"{_TESTS}|oci/{_NOT_ASKED}models/|se
 _MODES = {"image": PycInvalidationMode.UNCHECKED_HASH, "checkout": PycInvalidationMode.TIMESTAMP}
 
 
-def main(kind: str) -> None:
-    """Compile what is not yet compiled of an `image` or a `checkout`."""
+def main(kind: str, others: str = "") -> None:
+    """Compile what is not yet compiled of an `image` or a `checkout`.
+
+    Args:
+        kind: Which of the two.
+        others: Where environments are that may have compiled the same: uv links a file of its cache into each.
+    """
     place = Path(sysconfig.get_path("purelib"))
     files = [
         path
@@ -37,6 +42,11 @@ def main(kind: str) -> None:
         if not re.match(_LEFT_OUT[kind], str(path.relative_to(place)))
         and not Path(importlib.util.cache_from_source(path)).exists()
     ]
+    if others:
+        twins = [twin for twin in Path(others).glob(f"*/{place.relative_to(sys.prefix)}") if twin != place]
+        files = [
+            path for path in files if not any(_link_compiled(twin / path.relative_to(place), path) for twin in twins)
+        ]
     # Some packages bring templates that are no Python: what cannot be compiled is not used.
     compiled = partial(compile_file, quiet=2, invalidation_mode=_MODES[kind])
     try:
@@ -47,5 +57,18 @@ def main(kind: str) -> None:
         list(map(compiled, files))
 
 
+def _link_compiled(twin: Path, file: Path) -> bool:
+    """Return whether *twin* is the same file, and what was compiled of it is now *file*'s, too."""
+    compiled = Path(importlib.util.cache_from_source(file))
+    try:
+        if not twin.samefile(file):
+            return False
+        compiled.parent.mkdir(exist_ok=True)
+        compiled.hardlink_to(importlib.util.cache_from_source(twin))
+    except OSError:  # most often: it is not there
+        return False
+    return True
+
+
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
 import sys
+from importlib.util import cache_from_source
 from pathlib import Path
 
 import pytest
@@ -30,9 +33,9 @@ def packages(tmp_path: Path) -> Path:
     return place
 
 
-def compile_packages(packages: Path, kind: str = "checkout", before: str = "") -> str:
+def compile_packages(packages: Path, *words: str | Path, before: str = "") -> str:
     program = ["-c", f"{before}\nimport runpy, sys\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')"]
-    command = [packages.parents[2] / "bin" / "python", "-I", *program, bytecode.__file__, kind]
+    command = [packages.parents[2] / "bin" / "python", "-I", *program, bytecode.__file__, *(words or ["checkout"])]
     return subprocess.run(command, check=True, capture_output=True, text=True).stderr
 
 
@@ -77,6 +80,25 @@ def test_what_is_compiled_is_not_again(packages: Path) -> None:
     compile_packages(packages)
     assert kept.read_bytes() == b"kept"
     assert compiled(packages) == {*COMPILED, "added.py"}
+
+
+def test_what_another_environment_has_compiled_of_the_same_file_is_its_own_too(packages: Path) -> None:
+    """The same file: uv links it into both. One of the same name, size and time may be another."""
+    environment = packages.parents[2]
+    other = environment.with_name("other") / packages.relative_to(environment)
+    for name in ("same.py", "alike.py", "uncompiled.py"):
+        (packages / name).write_text("x = 1")
+    shutil.copytree(packages, other, copy_function=os.link)
+    (other / "alike.py").unlink()
+    shutil.copy2(packages / "alike.py", other)
+    (other / "__pycache__").mkdir()
+    for name in ("same.py", "alike.py"):
+        Path(cache_from_source(str(other / name))).write_bytes(b"compiled there")
+    compile_packages(packages, "checkout", environment.parent)
+    found = {name: Path(cache_from_source(str(packages / name))).read_bytes() for name in ("same.py", "alike.py")}
+    assert found["same.py"] == b"compiled there"
+    assert found["alike.py"] != b"compiled there"
+    assert compiled(packages) == {*COMPILED, "same.py", "alike.py", "uncompiled.py"}
 
 
 def test_services_that_are_asked_are_services_of_the_sdk() -> None:
