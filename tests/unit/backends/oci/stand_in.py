@@ -30,8 +30,9 @@ from oci_cluster.contract.settings.settings_files import PROJECT_ROOT
 HOME, ELSEWHERE = "us-ashburn-1", "us-phoenix-1"
 REGISTRY = "iad.ocir.io/stand-in/training"
 WORK_DIR = "oci://clusters@stand-in/team-a/work"
-# Making a key, and reading it, takes longer than all else.
-_KEY, _READ = functools.cache(rsa.generate_private_key), functools.cache(oci.signer.load_private_key)
+# Making a key, reading it, and signing each request with one of the size that OCI takes, take longer than all else.
+_KEY = functools.cache(lambda make=rsa.generate_private_key, **_: make(public_exponent=65537, key_size=1024))
+_READ = functools.cache(oci.signer.load_private_key)
 
 
 # A service's commands are loaded when the first of them is run.
@@ -60,6 +61,7 @@ class StandIn:
         patch.setattr(requests.adapters.HTTPAdapter, "send", lambda _, request, **__: self._send(request))
         patch.setattr(oci.retry.retry, "time", SimpleNamespace(time=time.time, sleep=lambda _: None))
         patch.setattr(oci.signer, "load_private_key", _READ)
+        patch.setattr(requests.utils, "getproxies", dict)
         patch.setattr(setup, "subprocess", SimpleNamespace(run=self._oci, DEVNULL=None))
         patch.setitem(setup.Setup.__init__.__kwdefaults__, "sleep", lambda _: None)
         self.root = self.identity.id

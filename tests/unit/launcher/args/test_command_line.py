@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 
@@ -26,55 +27,58 @@ VERBS += ("quota", "queue", "setup", "from-ads", "new", "update")
 OPTIONS = {
     verb: [f"{name}{'=' if takes_value else ''}" for name, takes_value in options_of(verb).items()] for verb in VERBS
 }
-ALL = [(verb, option) for verb, options in OPTIONS.items() for option in options]
-VALUED = [(verb, option.rstrip("=")) for verb, option in ALL if option.endswith("=")]
-PLAIN = [(verb, option) for verb, option in ALL if not option.endswith("=")]
-
-
-@pytest.mark.parametrize(("verb", "option"), VALUED)
-@pytest.mark.parametrize("value", ["a b", "a=b", "--json", "-1", "--"])
-def test_an_option_takes_any_value(verb: str, option: str, value: str) -> None:
-    """One that looks like an option included; words before and after it stay words; joined with = it is the same."""
-    line = parse(verb, ["one", option, value, "two"])
-    assert (line.words, line.given, line.rest) == (["one", "two"], {option: [value]}, None)
-    assert (line.value(option), line.has(option)) == (value, True)
-    assert parse(verb, ["one", f"{option}={value}", "two"]) == line
-
-
-@pytest.mark.parametrize(("verb", "option"), VALUED)
-def test_an_empty_value_is_not_taken_for_one_that_was_left_out(verb: str, option: str) -> None:
-    """It is that of a variable that is not set."""
-    said = f"{option} was given an empty value; name one, or leave {option} out (oci_cluster --help says more)"
-    assert (refusal(verb, option, ""), refusal(verb, f"{option}=")) == (said, said)
-
-
-@pytest.mark.parametrize(("verb", "option"), VALUED)
-def test_an_option_without_its_value_is_named(verb: str, option: str) -> None:
-    """Where it stands last."""
-    assert refusal(verb, "demo", option) == f"{option} needs a value (oci_cluster --help says more)"
-
-
-@pytest.mark.parametrize(("verb", "option"), PLAIN)
-def test_an_option_without_a_value_leaves_the_next_word_alone(verb: str, option: str) -> None:
-    """Wherever it stands."""
-    line = parse(verb, [option, "demo"])
-    assert (line.words, line.has(option)) == (["demo"], True)
-    assert parse(verb, ["demo", option]) == line
+VALUED = {verb: [option.rstrip("=") for option in options if option.endswith("=")] for verb, options in OPTIONS.items()}
+PLAIN = {verb: [option for option in options if not option.endswith("=")] for verb, options in OPTIONS.items()}
 
 
 @pytest.mark.parametrize("verb", OPTIONS)
-@pytest.mark.parametrize("word", ["--nope", "-x", "-", "--jso", "-1x", "--1", "-1.5", "--token=secret"])
-def test_what_is_no_option_of_the_verb_is_named(verb: str, word: str) -> None:
+def test_an_option_takes_any_value(verb: str) -> None:
+    """One that looks like an option included; words before and after it stay words; joined with = it is the same."""
+    for option, value in itertools.product(VALUED[verb], ["a b", "a=b", "--json", "-1", "--"]):
+        line = parse(verb, ["one", option, value, "two"])
+        assert (line.words, line.given, line.rest) == (["one", "two"], {option: [value]}, None)
+        assert (line.value(option), line.has(option)) == (value, True)
+        assert parse(verb, ["one", f"{option}={value}", "two"]) == line
+
+
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_an_empty_value_is_not_taken_for_one_that_was_left_out(verb: str) -> None:
+    """It is that of a variable that is not set."""
+    for option in VALUED[verb]:
+        said = f"{option} was given an empty value; name one, or leave {option} out (oci_cluster --help says more)"
+        assert (refusal(verb, option, ""), refusal(verb, f"{option}=")) == (said, said)
+
+
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_an_option_without_its_value_is_named(verb: str) -> None:
+    """Where it stands last."""
+    for option in VALUED[verb]:
+        assert refusal(verb, "demo", option) == f"{option} needs a value (oci_cluster --help says more)"
+
+
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_an_option_without_a_value_leaves_the_next_word_alone(verb: str) -> None:
+    """Wherever it stands."""
+    for option in PLAIN[verb]:
+        line = parse(verb, [option, "demo"])
+        assert (line.words, line.has(option)) == (["demo"], True)
+        assert parse(verb, ["demo", option]) == line
+
+
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_what_is_no_option_of_the_verb_is_named(verb: str) -> None:
     """Nothing is guessed; its value, which may be a secret of the script's, is not shown."""
-    name = word.partition("=")[0]
-    advice = f"; if it is your script's, write -- before it: ... -- {name}" if verb in {"launch", "check"} else ""
-    assert refusal(verb, "demo", word) == f"unknown option '{name}'{advice} (oci_cluster --help says more)"
+    for word in ("--nope", "-x", "-", "--jso", "-1x", "--1", "-1.5", "--token=secret"):
+        name = word.partition("=")[0]
+        advice = f"; if it is your script's, write -- before it: ... -- {name}" if verb in {"launch", "check"} else ""
+        assert refusal(verb, "demo", word) == f"unknown option '{name}'{advice} (oci_cluster --help says more)"
 
 
-@pytest.mark.parametrize(("verb", "option"), [pair for pair in PLAIN if pair[1].startswith("--")])
-def test_an_option_without_a_value_takes_none(verb: str, option: str) -> None:
+@pytest.mark.parametrize("verb", OPTIONS)
+def test_an_option_without_a_value_takes_none(verb: str) -> None:
     """What somebody wants to say with it is not known."""
-    assert refusal(verb, f"{option}=0") == f"{option} takes no value, got '0' (oci_cluster --help says more)"
+    for option in (option for option in PLAIN[verb] if option.startswith("--")):
+        assert refusal(verb, f"{option}=0") == f"{option} takes no value, got '0' (oci_cluster --help says more)"
 
 
 def test_the_script_is_named_as_the_one_that_tells_more(monkeypatch: pytest.MonkeyPatch) -> None:
