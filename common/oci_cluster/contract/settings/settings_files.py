@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shlex
@@ -183,4 +184,12 @@ def framework_words(folder: Path, key: str) -> list[str]:
 
 def _framework_file(folder: Path) -> dict[str, str]:
     path = folder / SETTINGS_FILE
-    return read_settings_file(path) if path.exists() else {}
+    if not path.exists():
+        return {}
+    state = path.stat()
+    return _read_once(path, (state.st_mtime_ns, state.st_size))
+
+
+@functools.lru_cache  # each kept cluster's plan asks for its framework's, and a checkout may keep thousands
+def _read_once(path: Path, _: tuple[int, int]) -> dict[str, str]:
+    return read_settings_file(path)
