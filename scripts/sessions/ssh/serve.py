@@ -33,9 +33,8 @@ from oci_cluster.system.listeners import peers_of_this_user
 _MOST = 100
 # Of those who are not, one who has had its time to log in makes place for the next: the oldest of the source that has
 # most. More places would cost the logins their CPU: an sshd needs 50 ms of it to begin. On a busy machine that takes
-# seconds, which are not its client's: the time begins with the first word of sshd's log, and is so many times as long
-# as that took, where that is more: a login there takes longer, too.
-_MOST_STRANGERS, _LOGIN_S, _LOGIN_OF_BEGIN = 20, 5.0, 10.0
+# seconds, which are not its client's: the time begins with the first word of sshd's log.
+_MOST_STRANGERS, _LOGIN_S = 20, 5.0
 # Who waits for a place, without an sshd: a file descriptor each. A process may have 1024 of them, or 256 (macOS).
 _MOST_WAITING = max(20, min(400, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - _MOST - 2 * _MOST_STRANGERS))
 _OWN, _OTHERS_HERE = "this user", "others of this machine"
@@ -55,8 +54,7 @@ class _Connection:
         self.source = source
         self.is_logged_in = False
         self.is_to_go = False
-        self.may_stay_until = math.inf
-        self._started_at = time.monotonic()
+        self.since = math.inf
         assert child.stderr is not None  # noqa: S101 - it is a pipe
         self.log = child.stderr
         os.set_blocking(self.log.fileno(), False)
@@ -65,9 +63,8 @@ class _Connection:
     def read(self) -> bool:
         """Look in the log whether somebody has logged in; return whether there may be more of it."""
         found = self.log.read()
-        if found and self.may_stay_until == math.inf:
-            now = time.monotonic()
-            self.may_stay_until = now + max(_LOGIN_S, _LOGIN_OF_BEGIN * (now - self._started_at))
+        if found:
+            self.since = min(self.since, time.monotonic())
         lines = (self._line + (found or b"")).split(b"\n")
         self._line = lines[-1][:1000]  # its beginning counts: what follows may be a stranger's words
         self.is_logged_in = self.is_logged_in or any(line.startswith(_LOGGED_IN) for line in lines)
@@ -181,13 +178,13 @@ class Server:
         return [each for each in self._connections if not (each.is_logged_in or each.is_to_go)]
 
     def _has_place(self) -> bool:
-        return len(self._strangers()) < _MOST_STRANGERS or time.monotonic() > self._next_to_go().may_stay_until
+        return len(self._strangers()) < _MOST_STRANGERS or time.monotonic() - self._next_to_go().since > _LOGIN_S
 
     def _next_to_go(self) -> _Connection:
-        """Return the one whose time is over first, of the source that has most strangers."""
+        """Return the one that has had most time, of the source that has most strangers."""
         strangers = self._strangers()
         places = Counter(each.source for each in strangers)
-        return max(strangers, key=lambda each: (places[each.source], -each.may_stay_until))
+        return max(strangers, key=lambda each: (places[each.source], -each.since))
 
     def _start_next(self) -> _Connection | None:
         """Return the next connection with its sshd; None where there is no place for one."""
