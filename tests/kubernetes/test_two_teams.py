@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from harness import Launch, wait_until
+from kube.api import Object
 from kube.cluster import Cluster
 from kube.identity import new_name
 from kube.launches import SOON_S, UP, Site, copy_checkout, lines_of, site_of
@@ -140,13 +141,17 @@ def test_two_that_do_not_fit_together_never_hold_half_each(two: dict[str, OfTeam
 
     namespaces = [one.site.namespace for one, _ in clusters]
 
+    def state_of(pod: Object) -> str:
+        phase = str(pod["status"].get("phase"))
+        return "ending" if "deletionTimestamp" in pod["metadata"] and phase not in ENDED else phase
+
     def are_over() -> bool:
         pods = clusters[0][0].site.kubernetes.api.items("api/v1/pods")  # of both, at one moment
-        phases = [(pod["metadata"]["namespace"], pod["status"].get("phase")) for pod in pods]
-        states = [[phase for namespace, phase in phases if namespace == it] for it in namespaces]
+        states = [[state_of(pod) for pod in pods if pod["metadata"]["namespace"] == it] for it in namespaces]
         held = [[state for state in states_of if state not in ENDED] for states_of in states]
-        # The quota of pods that have ended is free: the second may begin while the last ones of the first are ending.
-        is_ending = any("Succeeded" in states_of for states_of in states)
+        # The quota of pods that have ended is free: the second may begin while the last ones of the first are ending,
+        # also when those that have ended are gone.
+        is_ending = any(not {"Succeeded", "ending"}.isdisjoint(states_of) for states_of in states)
         assert [] in held or is_ending, f"both hold machines: {states}"
         assert sum(map(len, held)) <= MACHINES, f"more than there are: {states}"
         return all(launch.process.poll() is not None for _, launch in clusters)
