@@ -37,13 +37,15 @@ HAS_HOROVOD = bool(shutil.which(os.environ.get("CXX", "g++"))) or (CHECKOUT / ".
 HEAVY = re.compile(r"ray|tensorflow|horovod|pytorch|test_images|test_first_evening|test_hosts|test_subnet|test_python")
 HEAVY_AT_ONCE = 2
 WAIT_S = 600.0  # several of the longest
-# First what needs nothing that `.ci/run` may still be making; short tests last, which fill gaps.
+# First what needs nothing that `.ci/run` may still be making, then what has tests of a minute: none of them begins when
+# the other workers are done; the rest fills gaps.
 ORDER = (
     *("test_gang", "test_docker", "test_docker_ways", "test_foreign_image", "test_oci_walk_through", "test_oci"),
     *("test_oci_groups", "test_oci_logging", "test_oci_check", "test_first_evening", "test_oci_refusals"),
-    *("test_oci_faults", "test_dask", "test_sessions", "test_pytorch", "test_images", "test_tensorflow"),
-    *("test_python", "test_ray", "test_subnet", "test_hosts", "test_ray_neighbours", "test_horovod"),
-    *("test_local_losses", "test_local_storage", "test_local_backend"),
+    *("test_oci_faults", "test_dask", "test_sessions", "test_pytorch", "test_images", "test_horovod"),
+    *("test_ray_neighbours", "test_ray", "test_hosts", "test_tensorflow", "test_python", "test_subnet"),
+    *("test_oci_setup", "test_oci_bastion", "test_oci_storage_rest", "test_installed", "test_new_project"),
+    *("test_from_ads", "test_neighbours", "test_strangers", "test_local_storage", "test_local_losses"),
 )
 # One worker runs all tests of such a file, because they share what takes long to make:
 TOGETHER = {

@@ -120,8 +120,6 @@ def test_a_right_that_is_missing_is_named(
         assert site.left() == []
 
 
-# An API server that has just started refuses all for a moment (403).
-@pytest.mark.alone
 def test_the_api_server_starts_again_while_a_cluster_runs(
     own_kubernetes: Cluster, checkout_copy: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -132,7 +130,7 @@ def test_the_api_server_starts_again_while_a_cluster_runs(
         with site_of(checkout_copy, tmp_path / "mine", own_kubernetes, namespace, user.by_certificate()) as site:
             with counting(site) as launch:
                 site.wait_for(launch, "line 5\n")
-                own_kubernetes.do("restart_api")
+                own_kubernetes.do("restart_api")  # which has just started refuses all for a moment (403)
             site.assert_nothing_left()
 
 
