@@ -32,7 +32,7 @@ case " $*" in
   " -I -m pip "*" --version") exit "${STUB_NO_PIP:-0}" ;;
   *requirements-install.txt) cp "$STUB" "${0%/*}/uv" && exit "${STUB_PIP_FAILS:-0}" ;;
   " -m ensurepip") ;;
-  *"/bytecode.py checkout "*) ;;
+  *"/bytecode.py checkout") ;;
   *" install "*) printf '%b' "$STUB_OUTPUT" && exit "${STUB_FAILS:-0}" ;;
   " -m oci_cluster requirements "*) exec "$STUB_PYTHON" "$@" ;;
   *) echo "stub: unknown call: $*" >&2 && exit 64 ;;
@@ -87,8 +87,8 @@ class Checkout:
             text = text.replace(str(path), name)
         self._calls.unlink()
         text = re.sub(r"\S*/(wanted|versions)\.txt", r"\1", text)
-        self.compiled = re.findall(r"^(.*) -I .*/bytecode\.py checkout .*$", text, re.MULTILINE)
-        unasked = re.compile(r"/uv --version$|/bytecode\.py checkout ")
+        self.compiled = re.findall(r"^(.*) -I .*/bytecode\.py checkout$", text, re.MULTILINE)
+        unasked = re.compile(r"/uv --version$|/bytecode\.py checkout$")
         return [line for line in text.splitlines() if not unasked.search(line)]
 
     def make_tools(self) -> None:

@@ -28,13 +28,8 @@ _LEFT_OUT = {"image": _TESTS, "checkout": rf"{_TESTS}|oci/{_NOT_ASKED}models/|se
 _MODES = {"image": PycInvalidationMode.UNCHECKED_HASH, "checkout": PycInvalidationMode.TIMESTAMP}
 
 
-def main(kind: str, others: str = "") -> None:
-    """Compile what is not yet compiled of an `image` or a `checkout`.
-
-    Args:
-        kind: Which of the two.
-        others: Where environments are that may have compiled the same: uv links a file of its cache into each.
-    """
+def main(kind: str) -> None:
+    """Compile what is not yet compiled of an `image` or a `checkout`."""
     place = Path(sysconfig.get_path("purelib"))
     files = [
         path
@@ -42,8 +37,9 @@ def main(kind: str, others: str = "") -> None:
         if not re.match(_LEFT_OUT[kind], str(path.relative_to(place)))
         and not Path(importlib.util.cache_from_source(path)).exists()
     ]
-    if others:
-        twins = [twin for twin in Path(others).glob(f"*/{place.relative_to(sys.prefix)}") if twin != place]
+    beside = Path(sys.prefix).parent
+    if kind == "checkout" and beside.name == "envs":  # beside another environment may stand anybody's
+        twins = [twin for twin in beside.glob(f"*/{place.relative_to(sys.prefix)}") if twin != place]
         files = [
             path for path in files if not any(_link_compiled(twin / path.relative_to(place), path) for twin in twins)
         ]
@@ -58,7 +54,7 @@ def main(kind: str, others: str = "") -> None:
 
 
 def _link_compiled(twin: Path, file: Path) -> bool:
-    """Return whether *twin* is the same file, and what was compiled of it is now *file*'s, too."""
+    """Return whether *twin* is the same file, as uv links one, and what was compiled of it is now *file*'s, too."""
     compiled = Path(importlib.util.cache_from_source(file))
     try:
         if not twin.samefile(file):
@@ -71,4 +67,4 @@ def _link_compiled(twin: Path, file: Path) -> bool:
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main(sys.argv[1])

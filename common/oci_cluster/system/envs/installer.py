@@ -72,12 +72,12 @@ class Uv:
     def _compile(self, directory: Path) -> None:
         # Here and now: an uncompiled start costs seconds, and where nobody may write to the environment each time.
         if self._compiles:
-            compile_packages(directory, self._say, "checkout", directory.parent)
+            compile_packages(directory, self._say, "checkout")
 
 
-def compile_packages(directory: Path, say: Say, *words: str | Path) -> None:
-    """Compile the environment *directory*; *words* are those of ``bytecode.py``."""
-    run_installer([directory / "bin" / "python", "-I", _COMPILER, *words], say)
+def compile_packages(directory: Path, say: Say, kind: str) -> None:
+    """Compile the environment *directory* of an `image` or a `checkout`."""
+    run_installer([directory / "bin" / "python", "-I", _COMPILER, kind], say)
 
 
 def run_installer(

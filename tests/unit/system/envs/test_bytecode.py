@@ -23,7 +23,7 @@ LEFT_OUT = ("big/tests/test_x.py", "big/deep/test/x.py", "services/core/tests/x.
 @pytest.fixture
 def packages(tmp_path: Path) -> Path:
     """Return the packages of an environment whose path looks like one that is left out."""
-    environment = tmp_path / "tests" / "env"
+    environment = tmp_path / "tests" / "envs" / "env"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     place = next(environment.glob("lib/python*/site-packages"))
     for name in (*COMPILED, *NOT_ASKED, *LEFT_OUT):
@@ -33,9 +33,9 @@ def packages(tmp_path: Path) -> Path:
     return place
 
 
-def compile_packages(packages: Path, *words: str | Path, before: str = "") -> str:
+def compile_packages(packages: Path, kind: str = "checkout", before: str = "") -> str:
     program = ["-c", f"{before}\nimport runpy, sys\nrunpy.run_path(sys.argv.pop(1), run_name='__main__')"]
-    command = [packages.parents[2] / "bin" / "python", "-I", *program, bytecode.__file__, *(words or ["checkout"])]
+    command = [packages.parents[2] / "bin" / "python", "-I", *program, bytecode.__file__, kind]
     return subprocess.run(command, check=True, capture_output=True, text=True).stderr
 
 
@@ -82,8 +82,11 @@ def test_what_is_compiled_is_not_again(packages: Path) -> None:
     assert compiled(packages) == {*COMPILED, "added.py"}
 
 
-def test_what_another_environment_has_compiled_of_the_same_file_is_its_own_too(packages: Path) -> None:
-    """The same file: uv links it into both. One of the same name, size and time may be another."""
+@pytest.mark.parametrize("folder", ["envs", "anybody's"])
+def test_what_another_environment_has_compiled_of_the_same_file_is_its_own_too(packages: Path, folder: str) -> None:
+    """The same file: uv links it into both. One of the same name, size and time may be another; beside, anybody's."""
+    if folder != "envs":
+        packages = packages.parents[3].rename(packages.parents[4] / folder) / packages.relative_to(packages.parents[3])
     environment = packages.parents[2]
     other = environment.with_name("other") / packages.relative_to(environment)
     for name in ("same.py", "alike.py", "uncompiled.py"):
@@ -94,9 +97,9 @@ def test_what_another_environment_has_compiled_of_the_same_file_is_its_own_too(p
     (other / "__pycache__").mkdir()
     for name in ("same.py", "alike.py"):
         Path(cache_from_source(str(other / name))).write_bytes(b"compiled there")
-    compile_packages(packages, "checkout", environment.parent)
+    compile_packages(packages)
     found = {name: Path(cache_from_source(str(packages / name))).read_bytes() for name in ("same.py", "alike.py")}
-    assert found["same.py"] == b"compiled there"
+    assert (found["same.py"] == b"compiled there") is (folder == "envs")
     assert found["alike.py"] != b"compiled there"
     assert compiled(packages) == {*COMPILED, "same.py", "alike.py", "uncompiled.py"}
 
