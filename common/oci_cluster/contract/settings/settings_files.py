@@ -184,12 +184,9 @@ def framework_words(folder: Path, key: str) -> list[str]:
 
 def _framework_file(folder: Path) -> dict[str, str]:
     path = folder / SETTINGS_FILE
-    if not path.exists():
-        return {}
-    state = path.stat()
-    return _read_once(path, (state.st_mtime_ns, state.st_size))
+    return _read_once(path, path.stat().st_mtime_ns, path.stat().st_size) if path.exists() else {}
 
 
 @functools.lru_cache  # each kept cluster's plan asks for its framework's, and a checkout may keep thousands
-def _read_once(path: Path, _: tuple[int, int]) -> dict[str, str]:
+def _read_once(path: Path, _written_ns: int, _size: int) -> dict[str, str]:
     return read_settings_file(path)

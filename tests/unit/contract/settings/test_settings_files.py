@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from oci_cluster.contract.parsers import parse_count, parse_switch
+from oci_cluster.contract.settings import settings_files
 from oci_cluster.contract.settings.settings_files import (
     SettingsReader,
     framework_defaults,
@@ -103,6 +104,23 @@ def test_a_checkout_without_frameworks_says_so(tmp_path: Path) -> None:
 
 def test_a_framework_may_declare_nothing(root: Path) -> None:
     """A framework without settings.env has no defaults."""
+    assert framework_defaults(root / "dask") == {}
+
+
+def test_a_frameworks_file_is_read_once_and_again_when_it_has_changed(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of thousands of kept clusters asks for it; nobody who asks changes what the next one gets."""
+    file, read = root / "dask" / "settings.env", []
+    monkeypatch.setattr(
+        settings_files, "read_settings_file", lambda path: read.append(path) or read_settings_file(path)
+    )
+    for text, reads in (("SCHEDULER_PORT=8786\n", 1), ("SCHEDULER_PORT=18786\n", 2)):
+        file.write_text(text)
+        framework_defaults(root / "dask")["OTHER"] = "1"
+        found = framework_defaults(root / "dask")
+        assert ([f"{name}={value}\n" for name, value in found.items()], len(read)) == ([text], reads)
+    file.unlink()
     assert framework_defaults(root / "dask") == {}
 
 
