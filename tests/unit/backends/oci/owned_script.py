@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -88,6 +90,14 @@ class Owner:
         self.slow: list[str] = []
         self.slow_s = 0.0
         self.unlisted: list[str] = []
+        self._begun: list[subprocess.Popen[str]] = []
+
+    def close(self) -> None:
+        """End what a test that failed has left: its oci-cli may wait for ever."""
+        for process in self._begun:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.communicate()
 
     def begin(self, script: str, *words: str) -> subprocess.Popen[str]:
         """Run *script* in a session of its own, as a terminal would have it."""
@@ -99,7 +109,7 @@ class Owner:
         answers |= {"slow": self.slow, "slow_s": self.slow_s, "unlisted": self.unlisted}
         environ = {"PATH": f"{self.place}/bin:/usr/bin:/bin", "TMPDIR": f"{self.place}/tmp"}
         with (self.place / "said").open("w") as out:
-            return subprocess.Popen(
+            process = subprocess.Popen(
                 ["bash", "my-launch.sh", *words],
                 env={**environ, "ANSWERS": json.dumps(answers)},
                 cwd=self.place,
@@ -109,6 +119,8 @@ class Owner:
                 text=True,
                 start_new_session=True,
             )
+        self._begun.append(process)
+        return process
 
     def end(self, process: subprocess.Popen[str]) -> int:
         """Return the exit code of a script that was begun; it leaves nothing."""
