@@ -52,6 +52,8 @@ class _Known:
 
     job: Object = field(default_factory=dict)
     pods: list[Object] | None = None
+    ended: dict[int, Object] = field(default_factory=dict)
+    """The last pod of each index that was seen to have ended."""
     mark: str = ""
     """Of the Job when its pods were listed last."""
     listed_at: float = -inf
@@ -122,8 +124,11 @@ class Seen:
         """Returns the states of the nodes of *cluster*; None where its Job is gone."""
         if (job := self._list(cluster.handle)) is None:
             return None
-        view = self._explained(job, states.JobView.of(job))
-        return states.states_of(view, self._known[cluster.handle].pods or [])
+        view, known = self._explained(job, states.JobView.of(job)), self._known[cluster.handle]
+        known.ended |= {index: pod for index, pod in states.newest(known.pods or []).items() if states.has_ended(pod)}
+        # How a node ended stays known when its pod is removed and no other takes its place.
+        kept = [pod for index, pod in known.ended.items() if view.is_final(index)]
+        return states.states_of(view, [*kept, *(known.pods or [])])
 
     def noted_states(self, cluster: Cluster) -> list[NodeState]:
         """Returns the states of the nodes of *cluster*, as :meth:`note_all` has seen them."""

@@ -73,6 +73,24 @@ def test_what_was_found_before_a_change_is_asked_for_again(place: KubernetesPlac
     assert {state.exit_code for state in place.lifecycle.states(cluster)} == {143}
 
 
+@pytest.mark.parametrize("is_final", [True, False])
+def test_how_a_node_has_ended_is_not_forgotten_with_its_pod(place: KubernetesPlace, *, is_final: bool) -> None:
+    """What removes an ended Job's pods may be anybody; a node that another pod takes over is told anew."""
+    cluster = launch(place, "mine")
+    place.end("MAIN", 7)
+    seen = place.lifecycle.states(cluster)[0]
+    assert seen.exit_code == 7
+    job, pods = place.fake.objects["jobs"][cluster.handle], place.fake.objects["pods"]
+    if is_final:
+        final = {"type": "Failed", "status": "True", "reason": "FailedIndexes"}
+        job["status"] = {"failedIndexes": "0", "conditions": [final]}
+    else:
+        job["status"] = {}
+    pods.clear()
+    main = place.lifecycle.states(cluster)[0]
+    assert (main == seen, main.is_waiting) == (is_final, not is_final)
+
+
 def test_a_list_that_takes_long_is_not_asked_for_again_for_each_file(place: KubernetesPlace) -> None:
     """Of a thousand nodes it is 8 MB, and their files are a thousand: it is as fresh as its answer."""
     cluster = launch(place, "mine")
