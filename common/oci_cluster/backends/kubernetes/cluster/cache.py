@@ -52,8 +52,8 @@ class _Known:
 
     job: Object = field(default_factory=dict)
     pods: list[Object] | None = None
-    ended: dict[int, Object] = field(default_factory=dict)
-    """The last pod of each index that was seen to have ended."""
+    last: dict[int, Object] = field(default_factory=dict)
+    """The newest pod of each index that was seen, which may be gone."""
     mark: str = ""
     """Of the Job when its pods were listed last."""
     listed_at: float = -inf
@@ -125,9 +125,9 @@ class Seen:
         if (job := self._list(cluster.handle)) is None:
             return None
         view, known = self._explained(job, states.JobView.of(job)), self._known[cluster.handle]
-        known.ended |= {index: pod for index, pod in states.newest(known.pods or []).items() if states.has_ended(pod)}
+        known.last |= states.newest(known.pods or [])
         # How a node ended stays known when its pod is removed and no other takes its place.
-        kept = [pod for index, pod in known.ended.items() if view.is_final(index)]
+        kept = [pod for index, pod in known.last.items() if view.is_final(index) and states.tells_end(pod)]
         return states.states_of(view, [*kept, *(known.pods or [])])
 
     def noted_states(self, cluster: Cluster) -> list[NodeState]:

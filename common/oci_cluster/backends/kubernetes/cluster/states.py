@@ -266,7 +266,7 @@ def states_of(view: JobView, pods: Sequence[Object]) -> list[NodeState]:
 
 def _waited_in_vain(node: str, index: int, pod: Object, view: JobView) -> bool:
     """Returns whether *pod* never began, or no next one of a worker did."""
-    if node in view.unstarted and view.is_asked(node) and has_ended(pod) and _tells_no_code(termination_of(pod)):
+    if node in view.unstarted and view.is_asked(node) and _has_ended(pod) and _tells_no_code(termination_of(pod)):
         return True
     is_over = view.is_finished and {0} <= view.completed and index not in view.failed
     return index > 0 and is_disrupted(pod) and bool(termination_of(pod)) and (node in view.unstarted or is_over)
@@ -344,9 +344,15 @@ def started_of(pod: Object) -> str:
     return str((found.get("running") or termination_of(pod)).get("startedAt") or "")
 
 
-def has_ended(pod: Object) -> bool:
+def _has_ended(pod: Object) -> bool:
     """Returns whether *pod* or its node's container has ended."""
     return bool(termination_of(pod)) or (pod.get("status") or {}).get("phase") in {"Failed", "Succeeded"}
+
+
+def tells_end(pod: Object) -> bool:
+    """Returns whether *pod* tells why its node ended: one that somebody deletes was killed, and tells nothing."""
+    ended = termination_of(pod)
+    return bool(ended) and (is_disrupted(pod) or ended.get("exitCode") not in _KILLED)
 
 
 def _tells_no_code(ended: Mapping[str, Any]) -> bool:
@@ -375,7 +381,7 @@ def _of_pod(node: str, index: int, pod: Object, view: JobView) -> NodeState:
         accepted=archive.second_of(meta.get("creationTimestamp")),
     )
     ended = termination_of(pod)
-    if has_ended(pod):
+    if _has_ended(pod):
         is_asked = view.is_asked(node)
         is_over = view.is_finished or is_asked or index in view.failed | view.completed
         if not is_over and (taken := _taken(pod, there, view)):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from unit.backends.kubernetes.pods_of import DISRUPTED, Object, failed
 from unit.backends.kubernetes_place import KubernetesPlace
 
 from oci_cluster.contract.cluster import Cluster
@@ -73,22 +74,49 @@ def test_what_was_found_before_a_change_is_asked_for_again(place: KubernetesPlac
     assert {state.exit_code for state in place.lifecycle.states(cluster)} == {143}
 
 
-@pytest.mark.parametrize("is_final", [True, False])
-def test_how_a_node_has_ended_is_not_forgotten_with_its_pod(place: KubernetesPlace, *, is_final: bool) -> None:
-    """What removes an ended Job's pods may be anybody; a node that another pod takes over is told anew."""
+DELETED = (None, "its pod was deleted")
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "is_final", "expected"),
+    [
+        (7, {}, True, (7, "")),
+        (143, failed(DISRUPTED), True, (None, "Eviction API: evicting")),
+        (143, {}, True, DELETED),  # by somebody who deleted it: then it is lost, and a gang waits in vain
+        (7, {}, False, (None, "")),  # another pod takes its place
+    ],
+)
+def test_how_a_node_has_ended_is_not_forgotten_with_its_pod(
+    place: KubernetesPlace, *, code: int, status: Object, is_final: bool, expected: tuple[int | None, str]
+) -> None:
+    """What the launcher says last is what it keeps, though pods go meanwhile."""
     cluster = launch(place, "mine")
-    place.end("MAIN", 7)
-    seen = place.lifecycle.states(cluster)[0]
-    assert seen.exit_code == 7
     job, pods = place.fake.objects["jobs"][cluster.handle], place.fake.objects["pods"]
-    if is_final:
-        final = {"type": "Failed", "status": "True", "reason": "FailedIndexes"}
-        job["status"] = {"failedIndexes": "0", "conditions": [final]}
-    else:
+    place.fake.pods()["MAIN"]["status"] |= status
+    place.end("MAIN", code)
+    if not is_final:
         job["status"] = {}
+    place.lifecycle.states(cluster)
     pods.clear()
     main = place.lifecycle.states(cluster)[0]
-    assert (main == seen, main.is_waiting) == (is_final, not is_final)
+    assert (main.exit_code, main.details) == expected
+    assert (main.is_lost, main.is_waiting) == (is_final and main.exit_code is None, not is_final)
+
+
+def test_a_pod_that_another_one_has_followed_tells_nothing_more(place: KubernetesPlace) -> None:
+    cluster = launch(place, "mine")
+    job, pods = place.fake.objects["jobs"][cluster.handle], place.fake.objects["pods"]
+    worker = place.fake.pods()["WORKER_1"]
+    place.fake.end("WORKER_1", 143)
+    worker["status"] |= failed(DISRUPTED)
+    job["status"] = {}
+    assert place.lifecycle.states(cluster)[1].is_waiting
+    del pods[worker["metadata"]["name"]]
+    place.fake._control()
+    assert place.lifecycle.states(cluster)[1].is_running
+    pods.clear()
+    job["status"] = {"conditions": [{"type": "Failed", "status": "True", "reason": "DeadlineExceeded"}]}
+    assert place.lifecycle.states(cluster)[1].details == "its time was over"
 
 
 def test_a_list_that_takes_long_is_not_asked_for_again_for_each_file(place: KubernetesPlace) -> None:
