@@ -114,9 +114,10 @@ class QueuedNodes:
         )
 
     def file(self, name: str) -> dict[str, Any]:
-        """Return a file of the cluster dir; nothing where it is not there."""
-        path = self.work_dir / "cluster" / name
-        return dict(json.loads(path.read_text())) if path.exists() else {}
+        """Return a file of the cluster dir; nothing where it is not there, or not whole: a server of files writes it."""
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            return dict(json.loads((self.work_dir / "cluster" / name).read_text()))
+        return {}
 
     def wait_for_file(self, name: str) -> None:
         """Return when a file is in the cluster dir."""

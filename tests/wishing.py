@@ -18,7 +18,7 @@ def members():
 for wish, wanted in json.loads(sys.argv[1]):
     (place / "scale-request.new").write_text("".join(f"{line}\\n" for line in wish.split()))
     (place / "scale-request.new").replace(place / "scale-request")
-    deadline = time.monotonic() + 100
+    deadline = time.monotonic() + 200
     while members() != wanted.split():
         assert time.monotonic() < deadline, members()
         time.sleep(0.1)

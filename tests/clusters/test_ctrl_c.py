@@ -6,7 +6,6 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -60,6 +59,10 @@ def gate(tmp_path: Path) -> Iterator[Gate]:
 def press(launch: Launch, gate: Gate) -> None:
     """Press Ctrl-C: 143, no traceback, and nothing of it is left; nor is a cluster that somebody could take for one."""
     launch.interrupt()
+    assert_stopped(launch, gate)
+
+
+def assert_stopped(launch: Launch, gate: Gate) -> None:
     assert launch.wait(60) == 143, launch.err
     for words in ("Traceback", "KeyboardInterrupt", "ignored in"):
         assert words not in launch.out + launch.err, launch.err
@@ -147,6 +150,7 @@ def test_while_workers_are_awaited(project: Project, gate: Gate) -> None:
     words = ["gang", "1", "--entry", entry, "--python", sys.executable, "--env", "GATE_BASH=node-facts.sh/begin"]
     launch = project.launch(*words, "--env", f"BASH_ENV={GATES}/bash_env.sh", **gate.environ)
     gate.wait_for(launch)
+    wait_until(lambda: " started: " in launch.err, lambda: launch.err)  # nodes may be there before the launcher knows
     press(launch, gate)
     assert "stopping cluster" in launch.err
     assert "entry up" not in launch.out
@@ -158,10 +162,10 @@ def test_while_the_script_runs(project: Project, gate: Gate) -> None:
     launch = project.launch_plain(1, script, GRACE_PERIOD="600", **gate.environ)
     launch.wait_for("entry up")
     launch.interrupt()
-    wait_until(lambda: "stopping cluster" in launch.err, "the first to be taken")
-    time.sleep(1.1)  # not a wait: a second within a second counts as the same
-    press(launch, gate)
-    assert "ending the cluster at once" in launch.err
+    # What is pressed within a second counts as the same.
+    wait_until(lambda: launch.interrupt() or "ending the cluster at once" in launch.err, lambda: launch.err)
+    assert_stopped(launch, gate)
+    assert "stopping cluster" in launch.err
     (listed,) = json.loads(project.run("list", "--all", "--json").stdout)
     assert (listed["state"], listed["exit_code"]) == ("STOPPED", 143)
 

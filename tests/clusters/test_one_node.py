@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 from typing import Any
 
 import pytest
@@ -20,14 +19,7 @@ def status(project: Project, name: str) -> dict[str, Any]:
 
 
 def run(project: Project, verb: str, *words: str) -> str:
-    done = subprocess.run(
-        [project.path / "scripts" / f"{verb}.sh", *words],
-        env=project.environ,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    done = project.run(verb, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -74,8 +66,8 @@ def test_it_ends_as_others_do(project: Project, end: str) -> None:
         run(project, "stop", "alone")
         assert status(project, "alone")["exit_code"] == 143
     else:
-        launch.wait_for("entry up")
         if end == "ctrl-c":
+            launch.wait_for("entry up")
             launch.interrupt()
         assert launch.wait() == (143 if end == "ctrl-c" else 75), launch.err
     launch.assert_nothing_left()

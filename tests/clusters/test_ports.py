@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import sys
 from collections.abc import Callable
@@ -111,9 +110,7 @@ def test_sockets_are_those_of_the_table(project: Project, kind: str) -> None:
     assert (framework == "plain") == (not rows)
     # Metrics of a Dask worker, for one, listen some moments after it has come.
     look: Callable[[], list[str]] = lambda: list(wrong_sockets(launch, rows, launch.ports()))  # noqa: E731
-    with contextlib.suppress(AssertionError):
-        wait_until(lambda: not look(), "the sockets to be as the table says", 20.0)
-    assert look() == []
+    wait_until(lambda: not look(), lambda: f"the sockets to be as the table says: {look()}", 60.0)
     launch.interrupt()
     assert launch.wait(PATIENCE_S) == 143
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -295,14 +295,12 @@ def test_a_launch_that_can_be_interrupted_ends_as_others_do(project: Project, ho
 def ftp(tmp_path: Path) -> Iterator[dict[str, str]]:
     """Serve files by FTP; yield what a node has to know of it."""
     (tmp_path / "served").mkdir()
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
     log = tmp_path / "ftp.log"
-    command = [sys.executable, "-m", "pyftpdlib", "--interface", "127.0.0.1", "--port", str(port), "--write"]
+    command = [sys.executable, "-m", "pyftpdlib", "--interface", "127.0.0.1", "--port", "0", "--write"]
     with log.open("wb") as output:
         server = subprocess.Popen([*command, "--directory", str(tmp_path / "served")], stdout=output, stderr=output)
     try:
-        wait_until(lambda: "starting FTP server" in log.read_text(), "the FTP server")
+        (port,) = wait_until(lambda: re.findall(r"starting FTP server on \S+:(\d+),", log.read_text()), "the FTP server")
         # Its client's own 30 s would make a test of each request that gets no answer.
         yield {"WORK_DIR": f"ftp://127.0.0.1:{port}/", "FSSPEC_FTP": json.dumps({"timeout": 2})}
     finally:

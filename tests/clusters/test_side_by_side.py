@@ -64,7 +64,8 @@ def test_two_clusters_that_are_launched_at_once_both_succeed(project: Project, f
 
     def are_up() -> bool:
         assert all(launch.process.poll() is None for launch in launches.values()), told(launches)
-        return all((project.code / f"up-{name}-{node}").exists() for name in launches for node in nodes)
+        are_told = all("ready after " in launch.err for launch in launches.values())
+        return are_told and all((project.code / f"up-{name}-{node}").exists() for name in launches for node in nodes)
 
     wait_until(are_up, lambda: told(launches), PATIENCE_S)
     ports = {}
