@@ -234,8 +234,10 @@ class Project:
         for directory in (self.scratch, self.code, self.temporary):
             directory.mkdir()
         kept = {key: os.environ[key] for key in os.environ if re.match(r"PATH$|HOME$|LANG|PIP_|SSL_|COV|CI$", key)}
-        # A user's CDPATH makes `cd` print; children of a measured test are measured too.
-        self.environ = {**kept, "TMPDIR": str(self.temporary), "CDPATH": f"{path}:/", "PYTHONDONTWRITEBYTECODE": "1"}
+        # A user's CDPATH makes `cd` print; children of a measured test are measured too. Dask's workers give up after a
+        # minute, which their imports take where ten programs compute on two cores.
+        own = {"CDPATH": f"{path}:/", "PYTHONDONTWRITEBYTECODE": "1", "DEATH_TIMEOUT": str(round(PATIENCE_S))}
+        self.environ = {**kept, "TMPDIR": str(self.temporary), **own}
         self.launches: list[Launch] = []
 
     def cluster_dirs(self) -> list[Path]:

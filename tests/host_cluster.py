@@ -93,7 +93,7 @@ class Cluster:
                 "LAUNCH_ID": self.launch_id,
                 "ENTRY_POINT": "entry.py",
                 "SUBNET_CIDR": str(SUBNET),
-                "TIMEOUT": "120",
+                "TIMEOUT": "240",
                 "HEARTBEAT_INTERVAL": "0.5",
                 "HEARTBEAT_TIMEOUT": "20",
                 # As in an image.

@@ -35,6 +35,7 @@ VARIABLES = {
 # Files beside the code that are nobody else's business.
 FILES = (".env", ".netrc", "config.env", "deploy.key", "id_rsa", "keys/server.pem", ".aws/credentials")
 ARGUMENT, REASON = "an argument", "a reason"
+OF_NODES = "start scripts and what they run"
 _LOOK_S = 0.05
 
 
@@ -112,7 +113,7 @@ class Watch:
         self._planted = planted
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._look)
-        #: Forms by the name of the program, in command lines and in environments.
+        #: Forms by the name of the program, in command lines and in environments; OF_NODES has what start scripts run.
         self.command_lines: dict[str, set[str]] = {}
         self.environments: dict[str, set[str]] = {}
 
@@ -136,7 +137,8 @@ class Watch:
                         self.command_lines.setdefault(name, set()).update(forms)
                     text = Path(f"/proc/{process.pid}/environ").read_bytes()
                     if forms := self._planted.in_text(text):
-                        self.environments.setdefault(name, set()).update(forms)
+                        whose = OF_NODES if b"\0READY_FILE=" in b"\0" + text else name
+                        self.environments.setdefault(whose, set()).update(forms)
 
 
 def _name_of(words: list[str]) -> str:

@@ -114,7 +114,7 @@ class QueuedNodes:
         )
 
     def file(self, name: str) -> dict[str, Any]:
-        """Return a file of the cluster dir; nothing where it is not there, or not whole: a server of files writes it."""
+        """Return a file of the cluster dir; nothing where it is not there, or not yet whole."""
         with contextlib.suppress(FileNotFoundError, ValueError):
             return dict(json.loads((self.work_dir / "cluster" / name).read_text()))
         return {}

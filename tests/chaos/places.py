@@ -238,7 +238,7 @@ def agents_of(launch_id: str, node: str) -> list[psutil.Process]:
     return sorted(found, key=lambda process: process.pid)[:1]
 
 
-def wait_for_nothing(left: Callable[[], list[str]], patience_s: float = 60.0) -> list[str]:
+def wait_for_nothing(left: Callable[[], list[str]], patience_s: float = 120.0) -> list[str]:
     """Return what is left after some time in which it may go."""
     with contextlib.suppress(AssertionError):
         wait_until(lambda: not left(), "nothing to be left", patience_s)

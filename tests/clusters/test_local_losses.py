@@ -72,7 +72,7 @@ def test_killed_worker_agent_leaves_no_grandchild_and_is_named(project: Project)
     def of_worker() -> list[psutil.Process]:
         return processes_of(launch.launch_id, "WORKER_1")
 
-    # Agent, start script, child, grandchild in a session of its own; one that just becomes `sleep` shows no environment.
+    # Agent, start script, child, grandchild in a session of its own; one that becomes `sleep` shows no environment.
     wait_until(lambda: len(of_worker()) == 4, lambda: f"four processes: {of_worker()}")
     launch.kill_agent("WORKER_1")
     wait_until(lambda: not of_worker(), "the end of all that WORKER_1 was", 60.0)

@@ -34,7 +34,7 @@ class Nodes(QueuedNodes):
     """Nodes that have an index alone, and main's address."""
 
     def __init__(self, project: Path, scratch: Path, framework: str, workers: int, **environ: str) -> None:
-        given = {"INTERRUPTIBLE": "0", "HEARTBEAT_TIMEOUT": "6", "GRACE_PERIOD": "2", "TIMEOUT": "60", **environ}
+        given = {"INTERRUPTIBLE": "0", "GRACE_PERIOD": "2", **environ}
         super().__init__(project, scratch, Path(sys.executable), framework, workers, **given)
         address = self.environ("MAIN")["NODE_ADDRESS"]
         self.port = free_port(address)
@@ -132,7 +132,7 @@ def test_a_failure_comes_out_of_all_nodes_with_its_reason(
 
 def test_who_loses_main_ends_with_76(launch: Launch) -> None:
     """Main is killed: nobody answers there any more, and that is main's silence."""
-    nodes = launch(SLEEP)
+    nodes = launch(SLEEP, HEARTBEAT_TIMEOUT="6")
     nodes.start()
     nodes.wait_for("entry up")
     for node in ("WORKER_1", "WORKER_2"):
@@ -145,7 +145,7 @@ def test_who_loses_main_ends_with_76(launch: Launch) -> None:
 
 def test_a_lost_worker_is_not_waited_for(launch: Launch) -> None:
     """The cluster ends as anywhere: 76 where it cannot do without that node."""
-    nodes = launch(SLEEP, MIN_WORKERS="2")
+    nodes = launch(SLEEP, MIN_WORKERS="2", HEARTBEAT_TIMEOUT="6")
     nodes.start()
     for node in ("WORKER_1", "WORKER_2"):
         nodes.wait_for("worker works", node)

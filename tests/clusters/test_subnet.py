@@ -118,7 +118,7 @@ def attack(cluster: Cluster, launch_id: str, log: Path) -> dict[str, dict[str, s
     return found
 
 
-@pytest.mark.timeout(900)  # the first to need Horovod's environment compiles it
+@pytest.mark.timeout(1800)  # the first to need Horovod's environment compiles it
 @pytest.mark.parametrize("framework", ENDS)
 def test_a_neighbour_runs_nothing_and_makes_no_success(launch_on_hosts: Launch, tmp_path: Path, framework: str) -> None:
     """It reaches the nodes' own addresses alone; what it can do there is to end PyTorch's training."""
