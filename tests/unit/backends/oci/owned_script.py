@@ -136,10 +136,10 @@ class Owner:
 
     @property
     def calls(self) -> list[Call]:
-        """What oci-cli has been asked so far."""
+        """What oci-cli has been asked so far; of a line that crosses a page of the file, half can be there."""
         calls = self.place / "calls"
-        lines = calls.read_text().splitlines() if calls.exists() else []
-        return [Call(*json.loads(line)) for line in lines]
+        lines = calls.read_text().splitlines(keepends=True) if calls.exists() else []
+        return [Call(*json.loads(line)) for line in lines if line.endswith("\n")]
 
     def sent(self, command: str) -> Sequence[Call]:
         return [call for call in self.calls if call.command == command]
