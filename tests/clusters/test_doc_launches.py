@@ -65,7 +65,7 @@ def test_a_launch_of_the_pages_is_planned(project: Project, tmp_path: Path, back
     environ = {**PLACES.get(backend, {}), "BACKEND": backend, **given}
     own = words.index("--") if "--" in words else len(words)
     launch = project.launch(*words[at + 1 : own], "--dry-run", *words[own:], **environ)
-    assert launch.wait(60) == 0, launch.err
+    assert launch.wait() == 0, launch.err
     assert launch.out.strip()
     assert not project.cluster_dirs()
 

@@ -142,6 +142,7 @@ def test_a_module_keeps_what_it_writes_to_a_folder_of_outputs(cloud: Cloud) -> N
 def test_ctrl_c_ends_the_cluster_in_order(cloud: Cloud) -> None:
     launch = cloud.launch_plain(1, UNTIL_GO, "--", "never")
     cloud.wait_for("entry up")
+    cloud.wait_for("worker works", "WORKER_1")
     launch.interrupt()
     assert wait(launch) == 143, launch.err
     assert "agent: ending with 143: stopped" in cloud.printed("WORKER_1")
@@ -152,6 +153,7 @@ def test_a_killed_launcher_takes_its_runs_along(cloud: Cloud) -> None:
     """They would bill until their script ends."""
     launch = cloud.launch_plain(1, UNTIL_GO, "--", "never")
     cloud.wait_for("entry up")
+    cloud.wait_for("worker works", "WORKER_1")
     launch.kill()
     launch.wait()
     wait_until(lambda: set(states(cloud).values()) <= ENDED, "the end of its runs", PATIENCE_S)
@@ -166,10 +168,16 @@ def test_without_node_logs_they_come_from_oci_logging(cloud: Cloud) -> None:
     """A followed launch shows them, too. In the end it waits for late ones, which Ctrl-C ends."""
     cloud.service.control({"ingest_delay_s": [0, 2], "ingest_duplicates": 0.3})
     launch = cloud.launch_plain(1, "print('hello'); print('from main')", "--name", "demo", NODE_LOGS="0")
-    wait_until(lambda: WAITING in launch.err and launch.out.count("agent: ending with 0") == 2, "the last lines")
+    lines = ["MAIN     | hello\n", "MAIN     | from main\n"]  # of which each may come later than the agents' last ones
+
+    def have_come() -> bool:
+        shown = launch.out
+        return shown.count("agent: ending with 0") == 2 and all(line in shown for line in lines)
+
+    wait_until(lambda: WAITING in launch.err and have_come(), "the last lines")
     launch.interrupt()
     assert wait(launch) == 0, launch.err
-    assert [launch.out.count(f"MAIN     | {text}\n") for text in ("hello", "from main")] == [1, 1]
+    assert [launch.out.count(line) for line in lines] == [1, 1]
     assert launch.out.count("| worker works\n") <= 1
     assert "ended with 0 after" in launch.err
     assert not [name for name in cloud.service.objects("work/demo") if "/logs/" in name]
@@ -179,7 +187,7 @@ def test_without_node_logs_they_come_from_oci_logging(cloud: Cloud) -> None:
         return shown if "agent: ending with 0" in shown else ""
 
     shown = wait_until(found, "the logs to be found", PATIENCE_S)
-    assert "MAIN     | hello\nMAIN     | from main\n" in shown
+    assert "".join(lines) in shown
     assert "WORKER_1 | " in shown
     cloud.assert_nothing_runs()
 

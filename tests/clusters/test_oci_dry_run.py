@@ -179,6 +179,7 @@ def test_ctrl_c_while_it_runs_ends_it(cloud: Cloud, tmp_path: Path) -> None:
     script = owned(cloud, tmp_path, 1, UNTIL_GO, "--name", "demo", "--", "never")
     process = script.begin()
     cloud.wait_for("entry up")
+    wait_until(lambda: "all is asked for" in script.said, "the worker's run to be known, too", PATIENCE_S)
     again = Owned(cloud, tmp_path / "again", script.file.read_text())
     assert again.run() == 2
     assert "a cluster named 'demo' runs" in again.said
