@@ -70,7 +70,7 @@ class Cloud:
         left = [run for run in self.service.job_runs() if run["lifecycleState"] not in {*ENDED, "DELETED"}]
         assert not left
         for tags in {run["freeformTags"]["oci-cluster-launch"] for run in self.service.job_runs()}:
-            wait_until(lambda tags=tags: not processes_of(tags), f"the end of {processes_of(tags)}", 60.0)
+            wait_until(lambda tags=tags: not processes_of(tags), f"the end of {processes_of(tags)}")
 
 
 def image_of(framework: str) -> str:

@@ -54,5 +54,5 @@ def test_the_rehearsal_ends_with_0_and_leaves_nothing(project: Project, tmp_path
     assert re.search(r"^ +3  launcher  data_science\.create_job_run +200$", done.stdout, re.MULTILINE)
     assert re.search(r"^ +\d+  nodes     object_storage\.put_object +200$", done.stdout, re.MULTILINE)
     assert not re.search(r"^Traceback", done.stdout + done.stderr, re.MULTILINE)  # a node's own is behind its name
-    wait_until(lambda: not running_with(str(tmp_path)), lambda: f"the end of {running_with(str(tmp_path))}", 60.0)
+    wait_until(lambda: not running_with(str(tmp_path)), lambda: f"the end of {running_with(str(tmp_path))}")
     assert list(project.temporary.iterdir()) == []

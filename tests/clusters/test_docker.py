@@ -383,7 +383,7 @@ def test_a_session_is_reached_and_what_it_changes_comes_back(site: Site) -> None
     shutil.copytree(HELLO, kind, dirs_exist_ok=True)
     (site.project.code / "mine.txt").write_text("mine")
     session = site.project.session("hello", "talk", "--framework", "plain")
-    (path,) = wait_until(lambda: [*site.project.path.glob(".clusters/talk-*/session-url")], lambda: session.err, 60.0)
+    (path,) = wait_until(lambda: [*site.project.path.glob(".clusters/talk-*/session-url")], lambda: session.err)
     with urllib.request.urlopen(path.read_text().strip(), timeout=60) as page:  # noqa: S310 - of this test
         assert page.read() == b"hello"
     listening = site.engine.run("exec", site.container("MAIN"), "cat", "/proc/net/tcp").stdout

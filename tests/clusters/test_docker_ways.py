@@ -126,7 +126,7 @@ def test_every_port_of_a_container_is_reached(served: Project, engine: Engine) -
     assert "exposed: 7100" in served.run("status", "mine").stdout.splitlines()
     with pytest.raises(BackendError, match=r"nobody listens on port 7001 of WORKER_1 \(Connection refused\)"):
         tunnel_to(served, engine, 7001, "WORKER_1").dial()
-    wait_until(lambda: relays(engine) == 0, lambda: f"no program to be left: {relays(engine)}", 60.0)
+    wait_until(lambda: relays(engine) == 0, lambda: f"no program to be left: {relays(engine)}")
 
 
 def test_whoever_is_killed_leaves_no_program_in_the_container(served: Project, engine: Engine) -> None:
@@ -140,7 +140,7 @@ def test_whoever_is_killed_leaves_no_program_in_the_container(served: Project, e
     assert relays(engine) == 1
     holder.kill()
     holder.communicate()
-    wait_until(lambda: relays(engine) == 0, "the end of what was left without its launcher", 30.0)
+    wait_until(lambda: relays(engine) == 0, "the end of what was left without its launcher")
 
     with tunnel_to(served, engine, 7001).dial() as connection:
         (main,) = engine.run("ps", "--quiet", "--filter=label=oci-cluster.node=MAIN").stdout.split()

@@ -90,7 +90,7 @@ def test_bytes_flow_both_ways_and_the_end_leaves_nothing(desk: Desk) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(20)
+        thread.join(PATIENCE_S)
     assert [heard[number] for number in range(3)] == blocks
     directory = tunnel._place.directory  # type: ignore[attr-defined]
     assert directory.stat().st_mode & 0o777 == 0o700
@@ -180,7 +180,7 @@ def test_a_killed_process_leaves_no_session_no_ssh_and_no_key(desk: Desk) -> Non
         key = Path(next(word for word in line if word.startswith("IdentityFile=")).partition("=")[2])
         assert key.stat().st_mode & 0o777 == 0o600
         holder.kill()
-    wait_until(lambda: desk.states() == ["DELETED"], "the end of its session", 20)
+    wait_until(lambda: desk.states() == ["DELETED"], "the end of its session")
     wait_until(lambda: not ours("-N"), "the end of its ssh")
     assert not key.parent.exists()
 
@@ -309,7 +309,7 @@ def test_a_killed_process_leaves_no_ssh_to_a_jump_host(
     with held_open(desk, "SSH_JUMP", "me@jump:2222") as holder:
         assert ours("-N")
         holder.kill()
-    wait_until(lambda: not ours("-N"), "the end of its ssh", 20)
+    wait_until(lambda: not ours("-N"), "the end of its ssh")
 
 
 def write_jump_host(directory: Path) -> None:
@@ -382,13 +382,13 @@ def test_a_port_of_a_node_of_a_cluster_is_reached(far: Cloud, monkeypatch: pytes
     tunnel.close()
     with connected(far, cluster.name, str(port)) as (process, _):
         process.kill()  # the script alone: what it has started sees that
-        wait_until(lambda: states() == ["DELETED"] * 2, "the end of its session", 30)
+        wait_until(lambda: states() == ["DELETED"] * 2, "the end of its session")
     with connected(far, cluster.name, str(port)) as (process, here):
         with socket.create_connection(("127.0.0.1", here)) as connection:
             connection.sendall(b"stop")
         assert launch.wait(PATIENCE_S) == 0, launch.err
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
+        assert process.wait(PATIENCE_S) == 0
     assert states() == ["DELETED"] * 3
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from typing import Any
 
 import pytest
 from harness import PATIENCE_S, wait_until
@@ -19,6 +20,11 @@ def assert_rolled_back(cloud: Cloud) -> None:
     cloud.assert_nothing_runs()
 
 
+def refused_from(nth: int, kind: str) -> list[dict[str, Any]]:
+    """Return faults by which the *nth* request for a run is refused, and all that follow."""
+    return [{"operation": "create_job_run", "nth": number, "kind": kind} for number in range(nth, 500)]
+
+
 def test_run_that_is_refused_takes_the_others_with_it(cloud: Cloud) -> None:
     cloud.service.control({"limit": {"VM.Standard.E4.Flex": 3}})
     launch = cloud.launch_plain(4, "")
@@ -29,7 +35,8 @@ def test_run_that_is_refused_takes_the_others_with_it(cloud: Cloud) -> None:
 
 
 def test_ctrl_c_while_runs_are_created_leaves_none(cloud: Cloud) -> None:
-    cloud.service.control({"faults": [{"operation": "create_job_run", "kind": "latency", "seconds": 0.5}]})
+    slow = {"operation": "create_job_run", "kind": "latency", "seconds": 0.5}
+    cloud.service.control({"faults": [slow, *refused_from(18, "503")]})  # so not all are there when the signal is late
     launch = cloud.launch_plain(20, "")
     wait_until(lambda: len(cloud.service.job_runs()) > 2, "some runs", PATIENCE_S)
     launch.interrupt()
@@ -39,15 +46,10 @@ def test_ctrl_c_while_runs_are_created_leaves_none(cloud: Cloud) -> None:
 
 
 def test_what_cannot_be_ended_is_named_with_the_command_that_does(cloud: Cloud) -> None:
-    faults = [
-        {"operation": "create_job_run", "nth": 3, "kind": "409"},  # IncorrectState passes, see below
-        {"operation": "cancel_job_run", "kind": "409", "times": 0},
-    ]
-    cloud.service.control({"limit": {"VM.Standard.E4.Flex": 2}, "faults": faults[:1]})
-    cloud.service.control({"expire_tokens": ""})
+    cloud.service.control({"faults": refused_from(3, "409")})  # IncorrectState passes: it is asked again until then
     launch = cloud.launch_plain(2, "")
     wait_until(lambda: len(cloud.service.job_runs()) == 2, "two runs", PATIENCE_S)
-    cloud.service.control({"expire_tokens": "api-key"})
+    cloud.service.control({"expire_tokens": "api-key", "faults": []})
     assert wait(launch) != 0
     assert re.search(r"NOT ENDED: plain-\w+ ", launch.err), launch.err
     name = re.search(r"end it: scripts/stop.sh (\S+) --delete --backend oci", launch.err)

@@ -54,7 +54,8 @@ def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
         for call in asked(cloud)
         if call["operation"].endswith("put_object") and call["status"] == 200 and call["path"].endswith("_config.json")
     }
-    assert written["MAIN_config.json"] - written[f"WORKER_{nodes - 1}_config.json"] < 4.4 + 1
+    # A poll is 4.4 s at most, and a pause below 5.4 s: the rest is what a busy machine may take.
+    assert written["MAIN_config.json"] - written[f"WORKER_{nodes - 1}_config.json"] < 8
     # After that polls are at their longest again.
     settled_at = time.monotonic() + 12
     wait_until(lambda: time.monotonic() > settled_at, "polls to be at their longest", 60)
@@ -84,7 +85,7 @@ def test_requests_at_rest(cloud: Cloud, nodes: int) -> None:
             for call in window
             if call["principal"] == principal and kind_of(call) in {"get_object stop", "list_objects"}
         ]
-        assert max(later - sooner for sooner, later in pairwise(looks)) < 7.2
+        assert max(later - sooner for sooner, later in pairwise(looks)) < 10
     launch.interrupt()
     assert wait(launch) == 143, launch.err
     cloud.assert_nothing_runs()

@@ -85,7 +85,7 @@ class Controls:
     images: dict[str, dict[str, Any]] = field(default_factory=dict)
     provisioning_s: float = 0.0
     stay_accepted: list[str | int] = field(default_factory=list)  # nodes, or numbers: the k-th run of each job
-    # By node or number: {"for_s": ...} with "details"; without "for_s", or null, the run does not recover.
+    # By node or number: {"for_s": ...} with "details"; without "for_s" the run recovers when this names it no more.
     needs_attention: dict[str, dict[str, Any]] = field(default_factory=dict)
     unseen_s: float = 0.0
     list_lag_s: float = 0.0

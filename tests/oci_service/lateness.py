@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -86,8 +87,10 @@ def gets_host(
     troubles = (rule for name, rule in controls.needs_attention.items() if name in names)
     if (trouble := next(troubles, None)) is not None:
         become("NEEDS_ATTENTION", trouble.get("details", "Waiting for a host."))
-        if is_canceled_within(trouble.get("for_s")):
-            return False
+        until = time.monotonic() + trouble.get("for_s", math.inf)
+        while time.monotonic() < until and {*names} & {*controls.needs_attention}:
+            if is_canceled_within(_LOOK_S):
+                return False
         become("ACCEPTED", ACCEPTED)
     while {*names} & {*map(str, controls.stay_accepted)}:
         if is_canceled_within(_LOOK_S):

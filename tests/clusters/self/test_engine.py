@@ -128,7 +128,7 @@ class User:
         """Return a group of one node."""
         configuration: dict[str, Any] = {"jobType": "DEFAULT"}
         if probe:
-            details = {"jobProbeCheckType": "EXEC", "command": probe, "periodInSeconds": 1, "failureThreshold": 2}
+            details = {"jobProbeCheckType": "EXEC", "command": probe, "periodInSeconds": 1, "failureThreshold": 60}
             configuration["startupProbeDetails"] = details
         container = {"jobEnvironmentType": "OCIR_CONTAINER", "image": IMAGE, "cmd": [script]}
         return {
@@ -242,7 +242,8 @@ def test_nodes_of_a_group_wait_for_the_probe_of_the_last(service: Service) -> No
     rank, *addresses = service.log(run, 1).split()
     assert rank == "1"
     assert json.loads(service.log(run, 0))[1]["IPAddress"] in addresses
-    groups[0]["jobConfigurationDetails"]["startupProbeDetails"]["command"] = ["sh", "-c", "exit 1"]
+    fails = {"command": ["sh", "-c", "exit 1"], "failureThreshold": 2}
+    groups[0]["jobConfigurationDetails"]["startupProbeDetails"] |= fails
     run = user.run_groups(groups)
     assert user.details(run) == "FAILED Job run artifact execution failed with exit code 137 in node group 'main'."
     assert service.log(run, 1) == ""
@@ -301,7 +302,7 @@ def test_builds_reach_the_registries_alone(engine: Engine) -> None:
     program = (
         "import sys, urllib.error, urllib.request\n"
         "for address in sys.argv[1:]:\n"
-        "    try: print(urllib.request.urlopen(address, timeout=5).status)\n"
+        "    try: print(urllib.request.urlopen(address, timeout=60).status)\n"
         "    except urllib.error.HTTPError as error: print(error.code)\n"
         "    except OSError as error: print(error)\n"
     )
