@@ -141,8 +141,8 @@ def test_nodes_that_wait_are_shown_and_stopped(cloud: Cloud) -> None:
     found = json.loads(cloud.run("status", "demo", "--json").stdout)
     assert [node["waiting_s"] >= 0 for node in found["nodes"]] == [True, True]
     shown = cloud.run("status", "demo").stdout
-    assert re.search(r"^WORKER_1 .* waiting for \d+s: Job run accepted\.$", shown, re.MULTILINE)
-    assert re.search(r"2 \(2 waiting for \d+s\)", cloud.run("list").stdout)
+    assert re.search(r"^WORKER_1 .* waiting for \d+[sm]: Job run accepted\.$", shown, re.MULTILINE)
+    assert re.search(r"2 \(2 waiting for \d+[sm]\)", cloud.run("list").stdout)
     assert cloud.run("stop", "demo").returncode == 0
     assert states(cloud) == {"MAIN": "CANCELED", "WORKER_1": "CANCELED"}
     cloud.assert_nothing_runs()
