@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
+from harness import PATIENCE_S
 from oci_service.handle import Service
 
 from oci_cluster.backends.oci.connect import tunnels
@@ -113,7 +114,7 @@ def stop_looking(tunnel: tunnels.SshTunnel) -> bool:
 
 
 def says(connection: socket.socket, words: bytes = b"hello") -> bytes:
-    connection.settimeout(20)
+    connection.settimeout(PATIENCE_S)
     connection.sendall(words)
     heard = b""
     while len(heard) < len(words) and (block := connection.recv(1 << 16)):

@@ -311,7 +311,7 @@ def test_builds_reach_the_registries_alone(engine: Engine) -> None:
     done = subprocess.run(command, env=engine.environ, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
         "403",
-        "<urlopen error PortForward connection failed: 403 127.0.0.2:443 is no package registry>",
+        "<urlopen error Tunnel connection failed: 403 127.0.0.2:443 is no package registry>",
         "200",
     ]
     interfaces = subprocess.run(engine.inside("ip", "-json", "route"), capture_output=True, text=True, check=True)
