@@ -55,16 +55,16 @@ lines() { # text, argument...
 # --- Time to end ------------------------------------------------------------------------------------------------------
 
 @test "start-lib: end_child waits for a child that listens, kills one that does not in its share, and has none without a pid" {
-  end() { GRACE_PERIOD=1 run -0 --separate-stderr lines "$1"' & child=$!; until [[ -e up ]]; do sleep 0.01; done
+  end() { GRACE_PERIOD="$3" run -0 --separate-stderr lines "$1"' & child=$!; until [[ -e up ]]; do sleep 0.01; done
     end_child "${child}" '"$2"' && echo ended || echo killed; kill -0 "${child}" 2>/dev/null || echo gone'; }
   local listens='(trap "exit 3" TERM; : >up; while :; do sleep 0.01; done)' deaf='(trap "" TERM; : >up; exec sleep 100)'
-  end "${listens}" 90
+  end "${listens}" 90 100
   assert_output $'ended\ngone'
   rm up
-  end "${listens}" ""
+  end "${listens}" "" 100
   assert_output $'ended\ngone'
   rm up
-  end "${deaf}" 10
+  end "${deaf}" 10 1
   assert_output $'killed\ngone'
   run -0 lines 'end_child "" 40'
 }
