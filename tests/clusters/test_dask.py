@@ -170,13 +170,13 @@ def test_stopping_takes_a_second_or_two(project: Project, number: int) -> None:
 
 
 def test_nanny_that_hangs_is_ended_within_a_short_grace_period(project: Project) -> None:
-    """By its start script, which has time to: the agent kills what is left after 3 s."""
-    launch = project.launch("dask", "1", "--entry", project.write("go.py", UNTIL_GO), GRACE_PERIOD="3")
+    """By its start script, which has time to: the agent kills what is left after 8 s."""
+    launch = project.launch("dask", "1", "--entry", project.write("go.py", UNTIL_GO), GRACE_PERIOD="8")
     launch.wait_for("connected")
     child_of(launch, "WORKER_1", "dask worker").suspend()
     launch.interrupt()
     assert launch.wait() == 143
-    assert "the nanny has not ended within 0.9 s; it was killed" in launch.log("WORKER_1")
+    assert "the nanny has not ended within 2.4 s; it was killed" in launch.log("WORKER_1")
     launch.assert_nothing_left()
 
 
@@ -194,7 +194,8 @@ async def main(preload):
         return connect(*words, **named)
 
     TCPConnector.connect = noted
-    async with Scheduler(host="127.0.0.1", port=0, dashboard=False) as gone:
+    # Not the address from which others connect, who may take its port meanwhile.
+    async with Scheduler(host="127.1.3.1", port=0, dashboard=False) as gone:
         address = gone.address
     nanny = Nanny(address, nthreads=1, preload_nanny=[preload], death_timeout=100)
     start = asyncio.ensure_future(nanny.start())
@@ -235,23 +236,26 @@ def test_missing_worker_is_named_when_the_cluster_is_not_ready_in_time(project: 
 def test_worker_that_is_gone_before_the_cluster_is_ready_is_not_waited_for(project: Project) -> None:
     """MIN_WORKERS says that the other one is enough."""
     times = ("--env", "HEARTBEAT_TIMEOUT=20", "--env", "HEARTBEAT_INTERVAL=1")
-    launch = project.launch("dask", "2", "--entry", project.write("once.py", CONNECT), *times, TIMEOUT="200s")
+    launch = project.launch("dask", "2", "--entry", project.write("go.py", UNTIL_GO), *times, TIMEOUT="200s")
     wait_until(lambda: "started" in launch.err, "the start")
     wait_until((launch.directory / "WORKER_2_heartbeat.json").exists, "its first heartbeat")
     launch.kill_agent("WORKER_2")
+    wait_until(lambda: "WORKER_2 ended with 137 (killed by SIGKILL)" in launch.err, "the loss to be named")
+    project.go()
     assert launch.wait() == 0, launch.err
-    assert "WORKER_2 ended with 137 (killed by SIGKILL)" in launch.err
     launch.assert_nothing_left()
 
 
 def test_kept_cluster_is_encrypted_loopback_only_and_open_to_its_owner(project: Project, dask_python: Path) -> None:
     """A plain client is refused, the owner's connects by what status shows, ports are those of settings.env."""
-    launch = project.launch("dask", "1", "--keep", "--detach", "--name", "kept", "--env", "NPROCS=2")
+    processes = ("--env", "NPROCS=2", "--env", "NTHREAD=1")  # whatever the number of CPUs
+    launch = project.launch("dask", "1", "--keep", "--detach", "--name", "kept", *processes)
     assert launch.wait(240) == 0
     wait_until(lambda: "connect" in project.run("status", "kept").stdout, "the cluster to be ready")
     facts = json.loads(project.run("status", "--json", "kept").stdout)["facts"]
 
-    code = "from distributed import Client; print(sorted(Client(timeout=240).nthreads().values()))"
+    code = "from distributed import Client; client = Client(timeout=240); client.wait_for_workers(2)\n"
+    code += "print(sorted(client.nthreads().values()))"
     name, _, value = shlex.split(facts["connect"])[0].partition("=")
     owner = {**project.environ, name: value}
     done = subprocess.run(
@@ -370,11 +374,16 @@ def test_worker_that_is_just_being_replaced_does_not_hold_up_the_end(project: Pr
         "while client.scheduler_info()['workers']: pass\n"
         "print('ended', flush=True)\n"
     )
-    launch = project.launch("dask", "1", "--entry", project.write("crash.py", script))
-    launch.wait_for("ended")
-    ended_at = time.monotonic()
-    assert launch.wait() == 0
-    # On a slow machine what is to take 3 s takes longer than 6; that it was cut short is in the log then.
-    cut_short = "the nanny has not ended within 3 s; it was killed" in launch.log("WORKER_1")
-    assert cut_short or time.monotonic() - ended_at < 6
-    launch.assert_nothing_left()
+    entry = project.write("crash.py", script)
+
+    def measured() -> float:
+        launch = project.launch("dask", "1", "--entry", entry)
+        launch.wait_for("ended")
+        ended_at = time.monotonic()
+        assert launch.wait() == 0
+        took_s = time.monotonic() - ended_at
+        launch.assert_nothing_left()
+        # On a slow machine what is to take 3 s takes longer than 6; that it was cut short is in the log then.
+        return 0.0 if "the nanny has not ended within 3 s; it was killed" in launch.log("WORKER_1") else took_s
+
+    project.assert_quick(measured, 6)
