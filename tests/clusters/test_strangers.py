@@ -33,7 +33,7 @@ pytestmark = [
 ]
 TOKEN = "what-nobody-else-may-see"  # noqa: S105 - it is none
 PRIVATE = "what only its owner reads"
-GRACE_S = 10.0  # of a cluster that is told nothing else
+GRACE_S = 60  # of a cluster that is ended: much longer than that takes on a busy machine
 # Says nothing, and then asks as a browser; prints what each port has answered.
 KNOCK = """
 import json, socket, sys
@@ -233,7 +233,7 @@ def test_another_user_changes_nothing_of_an_elastic_horovod_job(project: Project
         "HEAD etc/passwd": 405,
         "a rank says": "",
     }
-    assert "refused a process of another user of this machine" in launch.log("MAIN")
+    launch.wait_for("refused a process of another user of this machine")
 
     class Evil:
         def __reduce__(self) -> object:
@@ -364,9 +364,11 @@ def test_another_users_files_of_every_kind_hold_nobody_up(project: Project, room
     """All look, and each way to end a cluster ends it at once: TERM, its TTL, and `stop.sh`."""
     work, entry, launches = room / "work", project.write("mine.py", UNTIL_GO), {}
     work.mkdir()
-    for number, (name, ttl) in enumerate({"told": "1h", "stopped": "1h", "aged": "40s"}.items()):
+
+    def begin(name: str, ttl: str, number: int) -> None:
         words = ["plain", "1", "--entry", entry, "--python", sys.executable, "--name", name, "--ttl", ttl]
-        launch = Launch(project, ["launch", *words], {"WORK_DIR": f"file://{work}"}, bounded)
+        environ = {"WORK_DIR": f"file://{work}", "GRACE_PERIOD": str(GRACE_S)}
+        launch = Launch(project, ["launch", *words], environ, bounded)
         launches[name] = launch
         project.launches.append(launch)
         launch.wait_for("entry up")
@@ -378,12 +380,14 @@ def test_another_users_files_of_every_kind_hold_nobody_up(project: Project, room
             os.mknod(folder / "MAIN_certificate.json", stat.S_IFCHR | 0o666, os.makedev(1, 5))  # /dev/zero
         turned = [*KINDS[number:], *KINDS[:number]] * 2
         ask(PLANT, *(word for kind, file in zip(turned, FILES, strict=True) for word in (kind, str(folder / file))))
+        ignored = "not readable" if turned[0] == "unreadable" else "not a regular file"
+        launch.wait_for(f"stop file ignored: {ignored}: somebody else has put it there", "WORKER_1")
 
-    for kind, name in zip(KINDS, launches, strict=False):
-        ignored = "not readable" if kind == "unreadable" else "not a regular file"
-        launches[name].wait_for(f"stop file ignored: {ignored}: somebody else has put it there", "WORKER_1")
-        project.assert_quick(lambda name=name: looked_s(project, bounded, "status", name), 5)
-    project.assert_quick(lambda: looked_s(project, bounded, "list"), 5)
+    begin("told", "1h", 0)
+    begin("stopped", "1h", 1)
+    for words, count in ((("status", "told"), 3), (("status", "stopped"), 3), (("list",), 2)):
+        project.assert_quick(lambda words=words, count=count: looked_s(project, bounded, count, *words), 5)
+    begin("aged", "30s", 2)  # nothing is asked of it but its end
 
     def ended_s(name: str) -> float:
         began_at = time.monotonic()
@@ -398,16 +402,16 @@ def test_another_users_files_of_every_kind_hold_nobody_up(project: Project, room
     assert ended_s("stopped") < GRACE_S
     assert "ended with 143 (stopped by stop.sh)" in launches["stopped"].err
     assert launches["aged"].wait() == 75
-    assert "ended with 75 (TTL of 40 s reached" in launches["aged"].err
+    assert "ended with 75 (TTL of 30 s reached" in launches["aged"].err
     for launch in launches.values():
         launch.assert_nothing_left()
 
 
-def looked_s(project: Project, bounded: str, *words: str) -> float:
-    """Return how long it takes to look at clusters that all run."""
+def looked_s(project: Project, bounded: str, count: int, *words: str) -> float:
+    """Return how long it takes to look, and to see *count* running: clusters, or one and its two nodes."""
     began_at = time.monotonic()
     shown = project.run(bounded, *words)
-    assert shown.stdout.count("IN_PROGRESS") == 3, shown  # three clusters, or one and its two nodes
+    assert shown.stdout.count("IN_PROGRESS") == count, shown
     return time.monotonic() - began_at
 
 
