@@ -47,7 +47,9 @@ for name in ("makedirs", "make_folders", "pipe_file", "cat_file", "info", "ls", 
 outputs.REMOTE_S = 0
 outputs.Uploads._start = lambda self, _: self._children.start(["sleep", "1000"], environ=os.environ, cwd=Path("/"))
 start.read_settings = lambda environ: read_settings(environ, Path(sys.argv[1]))
-sys.exit(start.run_agent(os.environ))
+code = start.run_agent(os.environ)
+signal.signal(signal.SIGALRM, signal.SIG_IGN)  # as `python -m oci_cluster` does: Python's own end may outlast a tick
+sys.exit(code)
 """
 TRAIN = """
 import os, time
