@@ -51,8 +51,8 @@ def servers(project: Project) -> tuple[Launch, tuple[str, int], tuple[str, int]]
     launch.wait_for("metrics")
     found = wait_until(lambda: re.search(r"dashboard (\S+)/status;", launch.err), "the dashboard's address")
     dashboard = urlsplit(found[1])
-    metrics = re.search(r"metrics \{'tls://(.*):\d+': (\d+)\}", launch.log("MAIN"))
-    assert metrics, launch.log("MAIN")
+    pattern = r"metrics \{'tls://(.*):\d+': (\d+)\}"
+    metrics = wait_until(lambda: re.search(pattern, launch.log("MAIN")), "the rest of the line")
     return launch, (str(dashboard.hostname), int(dashboard.port or 0)), (metrics[1], int(metrics[2]))
 
 
@@ -123,7 +123,7 @@ def test_in_a_network_of_its_own_a_scheduler_listens_on_loopback_too(project: Pr
         return False
 
     try:
-        wait_until(is_up, "the dashboard on loopback", 60.0)
+        wait_until(is_up, "the dashboard on loopback")
         assert ask(("127.0.0.77", dashboard), "/health", Host="127.0.0.77") == (200, "ok")
         assert ask(("127.0.0.1", dashboard), "/health", Host="evil.example")[0] == 403
         code = f"from distributed import Client; print(Client('tcp://127.0.0.1:{port}').scheduler_info()['address'])"
