@@ -17,18 +17,20 @@ import psutil
 import pytest
 from harness import PATIENCE_S, Launch, Project, listening_of, processes_of, wait_until
 
-# As a user writes it who has only ever known torchrun. Ranks do what is asked of them, in step 3 of a first attempt.
+# As a user writes it who has only ever known torchrun. Ranks do what is asked of them, in step 3 of a first attempt. Of
+# the 15 s after which others give up, the start is no part: on a busy machine a rank begins as much later than another.
 TRAIN = """
 import datetime, os, sys, time
 import torch
 import torch.distributed as dist
 
-dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=15))
+dist.init_process_group("gloo")
+steps = dist.new_group(timeout=datetime.timedelta(seconds=15))
 rank, world = dist.get_rank(), dist.get_world_size()
 print(f"rank {rank} of {world} on {os.environ['NODE_NAME']}:", sys.argv[1:], flush=True)
 for step in range(6):
     total = torch.ones(1)
-    dist.all_reduce(total)
+    dist.all_reduce(total, group=steps)
     assert total.item() == world
     if step == 3:
         exec(os.environ.get(f"RANK_{rank}", ""))
@@ -81,7 +83,7 @@ def test_example_trains_alike_on_one_process_and_on_three_nodes(project: Project
     def alone(epochs: int) -> dict[str, Any]:
         command = [torch_python, project.path / "pytorch" / "example" / "train.py", "--epochs", str(epochs)]
         environ = {**project.environ, "OUTPUT_DIR": str(project.temporary), "OMP_NUM_THREADS": "1"}
-        subprocess.run(command, cwd=project.code, env=environ, check=True, timeout=120)
+        subprocess.run(command, cwd=project.code, env=environ, check=True, timeout=PATIENCE_S)
         return dict(json.loads((project.temporary / "result.json").read_text()))
 
     alone(1)
@@ -236,7 +238,7 @@ for name, place in json.loads(sys.argv[1]).items():
 def test_torch_has_the_private_names_that_are_used(torch_python: Path) -> None:
     """The pinned one; a new one names those that it lacks."""
     command = [torch_python, "-c", LACKING, json.dumps(PRIVATE)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.stdout, done.returncode) == ("", 0), done.stderr
 
 
@@ -287,7 +289,7 @@ def test_the_code_of_a_rank_that_fails_as_it_is_ended_for_another_node_is_known(
     """Where others have ended well meanwhile there is no other attempt that would fail again: this code counts."""
     place = Path(__file__).resolve().parents[2] / "pytorch" / "launch"
     command = [torch_python, "-c", ENDED_FOR_ANOTHER, place]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert done.stdout == "{5: 'ended with 7'} True\n", done.stderr
 
 
@@ -327,7 +329,7 @@ def test_a_node_whose_ranks_have_ended_waits_for_all_others(
     """A rank that still saves a model after torch's 300 s was ended as one of a success. A signal ends the wait."""
     place = Path(__file__).resolve().parents[2] / "pytorch" / "launch"
     command = [torch_python, "-c", WAITS_FOR_OTHERS, place, case]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=PATIENCE_S)
     assert (done.returncode, done.stdout) == (code, printed), done.stderr
 
 
@@ -336,11 +338,18 @@ def test_lost_node_is_survived_and_its_replacement_joins(project: Project) -> No
     entry = project.write("train.py", UNTIL_GO)
     options = ["--entry", entry, "--env", "MIN_NODES=2", "--env", "LAST_CALL_TIMEOUT=2"]
     launch = project.launch("pytorch", "2", *options, HEARTBEAT_INTERVAL="0.5", HEARTBEAT_TIMEOUT="20")
-    launch.wait_for("start: rank 0 of 3")
+
+    def begun(size: int, after: int) -> int:
+        """Return how often training has begun, when that was with *size* nodes after the first *after* times."""
+        starts = lambda: re.findall(r"start: rank 0 of (\d)", launch.log("MAIN"))  # noqa: E731
+        wait_until(lambda: str(size) in starts()[after:], lambda: f"a start with {size} after {after}: {starts()}")
+        return len(starts())
+
+    count = begun(3, 0)  # the first was with two where the third is late
     launch.kill_agent("WORKER_1")
-    launch.wait_for("start: rank 0 of 2")
+    count = begun(2, count)
     assert project.run("scale", name_of(launch), "+1").stdout == "2\n"
-    wait_until(lambda: launch.log("MAIN").count("start: rank 0 of 3") == 2, "the replacement to join")
+    begun(3, count)
     launch.wait_for("start: rank 1 of 3", "WORKER_1")
     project.go()
     assert launch.wait() == 0
@@ -416,9 +425,9 @@ def test_ctrl_c_ends_ranks_at_once_after_they_had_their_say(project: Project) ->
 
 
 def test_ranks_that_do_not_listen_are_ended_within_a_short_grace_period(project: Project) -> None:
-    """By their launcher, which has time to: the agent kills what is left after 3 s."""
+    """By their launcher, which has time to: the agent kills what is left after 8 s."""
     deaf = "import signal\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-    launch = project.launch("pytorch", "1", "--entry", project.write("train.py", deaf + UNTIL_GO), GRACE_PERIOD="3")
+    launch = project.launch("pytorch", "1", "--entry", project.write("train.py", deaf + UNTIL_GO), GRACE_PERIOD="8")
     launch.wait_for("start: rank 0 of 2")
     launch.interrupt()
     assert launch.wait() == 143
@@ -429,8 +438,12 @@ def test_ranks_that_do_not_listen_are_ended_within_a_short_grace_period(project:
 
 @pytest.fixture
 def start_by_hand(project: Project, torch_python: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """Return a function that runs the start script of a node, (name, address), without an agent."""
+    """Return a function that runs the start script of a node, (name, address), without an agent.
+
+    Nobody claims these addresses: they are none that a cluster can have, and each test has others.
+    """
     settings = (project.path / "pytorch" / "settings.env").read_text()
+    launch_id = f"by-hand-{os.getpid()}"  # what is left is ended, and a test beside this one has its own
 
     def start(node: tuple[str, str], main_address: str, **more: str) -> subprocess.Popen[str]:
         name, address = node
@@ -448,7 +461,7 @@ def start_by_hand(project: Project, torch_python: Path) -> Iterator[Callable[...
             "NODE_DIR": str(directory),
             "MAIN_ADDRESS": main_address,
             "READY_FILE": str(directory / "ready"),
-            "LAUNCH_ID": "by-hand",
+            "LAUNCH_ID": launch_id,
             "LAUNCH_KEY": "5eed",
             "EPHEMERAL": "1",
             "CODE_DIR": str(project.code),
@@ -463,7 +476,7 @@ def start_by_hand(project: Project, torch_python: Path) -> Iterator[Callable[...
 
     started: list[subprocess.Popen[str]] = []
     yield start
-    for process in processes_of("by-hand"):
+    for process in processes_of(launch_id):
         process.kill()
     for node in started:
         node.communicate()
@@ -472,12 +485,12 @@ def start_by_hand(project: Project, torch_python: Path) -> Iterator[Callable[...
 def test_rank_0_is_on_main_whatever_the_addresses(
     project: Project, start_by_hand: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    """By text 127.0.0.10 comes before 127.0.0.9, and torch would have the first rank there."""
+    """By text 127.1.1.10 comes before 127.1.1.9, and torch would have the first rank there."""
     project.write("train.py", "import os; print(os.environ['RANK'], os.environ['MASTER_ADDR'])")
-    nodes = {"MAIN": "127.0.0.9", "WORKER_1": "127.0.0.10"}
+    nodes = {"MAIN": "127.1.1.9", "WORKER_1": "127.1.1.10"}
     started = [start_by_hand(node, nodes["MAIN"], WORKER_COUNT="1", TIMEOUT="60") for node in nodes.items()]
     outputs = [process.communicate(timeout=PATIENCE_S) for process in started]
-    assert outputs == [("0 127.0.0.9\n", ""), ("1 127.0.0.9\n", "")]
+    assert outputs == [("0 127.1.1.9\n", ""), ("1 127.1.1.9\n", "")]
     assert [process.returncode for process in started] == [0, 0]
 
 
@@ -485,7 +498,7 @@ def test_nodes_that_do_not_come_are_named(
     project: Project, start_by_hand: Callable[..., subprocess.Popen[str]]
 ) -> None:
     """Main with nobody else: 75, and who was not seen, for the log and for the agent."""
-    main = start_by_hand(("MAIN", "127.0.0.9"), "127.0.0.9", WORKER_COUNT="2", TIMEOUT="1")
+    main = start_by_hand(("MAIN", "127.1.2.9"), "127.1.2.9", WORKER_COUNT="2", TIMEOUT="1")
     _, err = main.communicate(timeout=PATIENCE_S)
     assert main.returncode == 75
     reason = "waited 1 s (TIMEOUT) for 3 nodes; never seen: WORKER_1, WORKER_2\n"
