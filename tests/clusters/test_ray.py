@@ -56,7 +56,7 @@ def all_of(launch: Launch) -> list[psutil.Process]:
 def assert_ended(launch: Launch, processes: list[psutil.Process]) -> None:
     """Nothing of the launch is left, and none of its *processes* of before."""
     launch.assert_nothing_left()
-    wait_until(lambda: not any(process.is_running() for process in processes), "the end of Ray's agents", 30.0)
+    wait_until(lambda: not any(process.is_running() for process in processes), "the end of Ray's agents")
 
 
 def last_line(launch: Launch) -> str:
@@ -116,7 +116,7 @@ WORKERS = {
 
 def test_workers_that_are_killed_are_named_and_their_tasks_done_by_others(project: Project) -> None:
     """Their raylet, their `ray start`, their agent: main is left, and all results are right."""
-    launch = launch_ray(project, 3, TASKS, "--env", "HEARTBEAT_TIMEOUT=10", "--env", "MIN_WORKERS=0")
+    launch = launch_ray(project, 3, TASKS, "--env", "HEARTBEAT_TIMEOUT=20", "--env", "MIN_WORKERS=0")
     launch.wait_for("round 1 ")
     processes = all_of(launch)
     for kill, words in WORKERS.values():
@@ -140,7 +140,7 @@ MAINS = {
 def test_a_main_without_a_part_ends_the_cluster(project: Project, what: str) -> None:
     """At once, with that as the reason and not what the driver says of it, and nothing is left."""
     kill, code, words = MAINS[what]
-    launch = launch_ray(project, 1, TASKS, "--env", "HEARTBEAT_TIMEOUT=10")
+    launch = launch_ray(project, 1, TASKS, "--env", "HEARTBEAT_TIMEOUT=20")
     launch.wait_for("round 1 ")
     processes = all_of(launch)
     kill(launch)

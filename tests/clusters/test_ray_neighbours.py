@@ -266,9 +266,7 @@ def test_no_call_is_answered_without_the_token(project: Project) -> None:
     launch = launch_ray(project, "--env", "CLUSTER_TLS=0", "--env", "STAYS=1")
     rows = [row for row in read_table() if row.framework == "ray" and not row.when]
     look: Callable[[], list[str]] = lambda: list(wrong_sockets(launch, rows, launch.ports()))  # noqa: E731
-    with contextlib.suppress(AssertionError):
-        wait_until(lambda: not look(), "the sockets to be those of the table", 20.0)
-    assert look() == []
+    wait_until(lambda: not look(), lambda: f"the sockets to be those of the table: {look()}")
     interpreter = project.path / ".venv" / "envs" / "ray" / "bin" / "python"
     ends = ends_of(launch)
 

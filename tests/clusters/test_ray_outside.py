@@ -50,9 +50,9 @@ def test_a_program_outside_takes_part_by_a_token_that_nothing_shows(project: Pro
         given = dict(word.split("=", 1) for word in line.removeprefix("export ").split())
         environ = {**project.environ, **given}
         words = [str(python), str(program)]
-        done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120, check=False)
+        done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         if is_rays_race(done.stderr):
-            done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=120, check=False)
+            done = subprocess.run(words, env=environ, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
         assert done.stdout, done.stderr
         assert json.loads(done.stdout.splitlines()[-1]) == [["MAIN", "WORKER_1"], False, False]
         path = Path(given["RAY_AUTH_TOKEN_PATH"])
