@@ -40,9 +40,12 @@ async def run(url: str, code: str) -> None:
     kernel = json.loads(made.body)["id"]
     channels = f"ws://{parts.netloc}/api/kernels/{kernel}/channels?session_id=tab"
     connection = await websocket_connect(HTTPRequest(channels, headers=headers))
+    reply, is_idle = "", False
     content = {"code": code, "silent": False, "store_history": True, "user_expressions": {}, "allow_stdin": False}
-    await connection.write_message(message("execute_request", content))
-    while (text := await connection.read_message()) is not None:
+    request = message("execute_request", content)
+    await connection.write_message(request)
+    # What the cell has printed comes by another way than the reply, which may be quicker; on that way, idle comes last.
+    while not (reply and is_idle) and (text := await connection.read_message()) is not None:
         got = json.loads(text)
         kind, content = got["header"]["msg_type"], got["content"]
         if kind == "execute_input":
@@ -52,8 +55,11 @@ async def run(url: str, code: str) -> None:
         elif kind == "error":
             say("\n".join(content["traceback"]))
         elif kind == "execute_reply":
-            say(f"reply {content['status']}\n")
-            break
+            reply = content["status"]
+        elif kind == "status" and got["parent_header"].get("msg_id") == json.loads(request)["header"]["msg_id"]:
+            is_idle = content["execution_state"] == "idle"
+    if reply:
+        say(f"reply {reply}\n")
     await asyncio.get_running_loop().run_in_executor(None, sys.stdin.read)
 
 
