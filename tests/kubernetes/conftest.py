@@ -55,7 +55,7 @@ def namespace(kubernetes: Cluster) -> Iterator[str]:
     """Return a new namespace under Pod Security `restricted`; at the end nothing may be left in it."""
     with kubernetes.namespace() as name:
         yield name
-        wait_until(lambda: not kubernetes.left_in(name), lambda: f"nothing to be left: {kubernetes.left_in(name)}", 60)
+        wait_until(lambda: not kubernetes.left_in(name), lambda: f"nothing to be left: {kubernetes.left_in(name)}")
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ class Two:
         """Remove all of the table, and wait until it is gone."""
         for path in self.objects():
             self.cluster.api.delete(path)
-        wait_until(lambda: not self.objects(), lambda: f"all to be removed: {list(self.objects())}", 60)
+        wait_until(lambda: not self.objects(), lambda: f"all to be removed: {list(self.objects())}")
 
 
 @contextlib.contextmanager

@@ -21,7 +21,7 @@ def said(kubernetes: Cluster, user: User, image: str, script: str) -> list[str]:
     """Return what each of two nodes, one on each machine, prints."""
     api = Api(user.by_token())
     with jobs.running(api, user.namespace, jobs.job("said", 2, script, image=image)) as path:
-        api.until(path, lambda job: condition(job, "Complete") or condition(job, "Failed"), "the Job to end", 120)
+        api.until(path, lambda job: condition(job, "Complete") or condition(job, "Failed"), "the Job to end")
         pods = jobs.pods(api, user.namespace, "said")
         assert [jobs.ended(pod).get("exitCode") for pod in pods.values()] == [0, 0]
         assert {pod["spec"]["nodeName"] for pod in pods.values()} == {"n1", "n2"}
@@ -52,7 +52,7 @@ def test_the_example_of_dask_is_computed_by_pods(site: Site, product_image: Call
     """The README's first command, with one worker, by somebody with `edit` in one namespace, without storage."""
     shutil.copytree(CHECKOUT / "dask", site.project.path / "dask", dirs_exist_ok=True)
     launch = site.project.launch("dask", "1", IMAGE=product_image("dask"), MEMORY="700m")
-    assert launch.wait(120) == 0, launch.err
+    assert launch.wait() == 0, launch.err
     assert "workers: 1" in launch.out
     assert "on the test images: 0.9911" in launch.out
     site.assert_nothing_left()
@@ -74,7 +74,7 @@ def test_a_project_of_the_users_own_is_computed_by_pods(
     (own.parent / ".venv").symlink_to(CHECKOUT / ".venv")
     site.project.path = site.project.code = own.parent
     launch = site.project.launch(framework, "1", IMAGE=product_image(framework), MEMORY="1500m")  # what Ray needs
-    assert launch.wait(120) == 0, launch.err
+    assert launch.wait() == 0, launch.err
     assert "my own code MAIN" in launch.out
     site.assert_nothing_left()
 
@@ -90,7 +90,7 @@ def test_a_client_on_this_machine_takes_part_in_pods(site: Site, product_image: 
         assert url.endswith("/status")
         site.run("connect", "mine", "--port", "dashboard", "--check")
     launch.interrupt()
-    assert launch.wait(120) == 143, launch.err
+    assert launch.wait() == 143, launch.err
     site.assert_nothing_left()
 
 

@@ -19,7 +19,6 @@ from oci_cluster.backends.kubernetes.api.kubeconfig import open_access
 from oci_cluster.backends.kubernetes.api.service import Service
 from oci_cluster.errors import ClusterError
 
-pytestmark = pytest.mark.timeout(180)  # with the start of the Kubernetes
 Object = dict[str, Any]
 _REVIEWS = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 

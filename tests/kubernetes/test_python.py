@@ -64,7 +64,7 @@ def test_a_token_is_enough_and_a_killed_program_leaves_nothing(
     assert token not in f"{shown} {guard.cmdline()} {guard.environ()} {psutil.Process(process.pid).environ()}"
     process.kill()
     process.communicate()
-    wait_until(lambda: not site.left(), lambda: f"nothing of {site.left()}", 120)
+    wait_until(lambda: not site.left(), lambda: f"nothing of {site.left()}")
 
 
 @pytest.mark.nightly

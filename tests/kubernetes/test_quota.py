@@ -95,7 +95,7 @@ def test_a_team_that_is_not_in_the_table_any_more_goes_with_prune_alone(two: Two
         assert len(two.objects()) == 7
         done = two.apply("--prune")
         assert done.shown.splitlines() == [f"- LocalQueue {two.b}/{two.b} removed", f"- ClusterQueue {two.b} removed"]
-        wait_until(lambda: len(two.objects()) == 5, lambda: f"two to be gone: {list(two.objects())}", 30)
+        wait_until(lambda: len(two.objects()) == 5, lambda: f"two to be gone: {list(two.objects())}")
         assert two.cluster.api.get(f"api/v1/namespaces/{two.b}")["status"]["phase"] == "Active"
         assert two.cluster.api.get(foreign)
     finally:
@@ -162,7 +162,7 @@ def test_amounts_are_right_while_a_cluster_borrows(two: Two) -> None:
     two.apply()
     api = two.cluster.api
     with two.job(two.a, "large", 12) as path:
-        api.until(path, ready(12), "all nodes to run", 90)
+        api.until(path, ready(12), "all nodes to run")
         wait_until(lambda: two.row(two.a)["used"] == "12", lambda: f"12 used: {two.row(two.a)}")
         a, b = two.row(two.a), two.row(two.b)
         assert [a[key] for key in ("state", "running", "waiting", "nominal", "borrowed")] == ["open", 1, 0, "8", "4"]

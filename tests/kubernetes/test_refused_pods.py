@@ -14,8 +14,6 @@ from kube.api import RefusedError
 from kube.cluster import Cluster
 from kube.launches import SOON_S, Site
 
-pytestmark = pytest.mark.timeout(180)
-
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 POLICIES = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"

@@ -7,8 +7,6 @@ import yaml
 from harness import wait_until
 from kube.launches import SOON_S, Site
 
-pytestmark = pytest.mark.timeout(300)
-
 MESH = {
     "name": "mesh",
     "image": "busybox:1",

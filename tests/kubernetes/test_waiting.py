@@ -37,7 +37,7 @@ def test_who_waits_is_told_why_and_in_which_place(two: Two) -> None:
     user = two.cluster.user(two.a).by_token()
     with contextlib.ExitStack() as stack:
         first = stack.enter_context(two.job(two.a, "first", 12))
-        api.until(first, ready(12), "the first to run", 90)
+        api.until(first, ready(12), "the first to run")
         stack.enter_context(two.job(two.a, "second", 6))
         stack.enter_context(two.job(two.a, "third", 5, **{"priority-class": low}))
         stack.enter_context(two.job(two.a, "large", 30, **{"priority-class": lowest}))
@@ -75,14 +75,14 @@ def test_who_was_preempted_is_told_by_whom(two: Two) -> None:
     two.apply()
     api, low = two.cluster.api, next(iter(two.table["priorities"]))
     with two.job(two.a, "borrower", 12, **{"priority-class": low}) as path:
-        api.until(path, ready(12), "the borrower to run", 90)
+        api.until(path, ready(12), "the borrower to run")
         with two.job(two.b, "owner", 8) as other:
-            api.until(other, ready(8), "the owner to run", 90)
+            api.until(other, ready(8), "the owner to run")
             row = two.row_of(two.a, "borrower")
             assert row["preempted"] == {"count": 1, "reason": "InCohortReclamation", "by": two.b}
             assert f"by {two.b} and queued again, place 1 of 1 in {two.a}: {unused(two, 4)}" in row["line"]
             assert f"preempted once, last by {two.b}" in two.queue(two.a).shown
-        api.until(path, ready(12), "the borrower to run again", 90)
+        api.until(path, ready(12), "the borrower to run again")
         wait_until(lambda: two.row_of(two.a, "borrower")["state"] == "RUNNING", lambda: two.queue(two.a).shown)
         row = two.row_of(two.a, "borrower")
         assert (row["preempted"]["count"], row["line"], row["why"]) == (1, "", "")
@@ -93,9 +93,9 @@ def test_a_low_priority_gives_way_in_its_own_team(two: Two) -> None:
     two.apply()
     api, low = two.cluster.api, next(iter(two.table["priorities"]))
     with two.job(two.a, "low", 8, **{"priority-class": low}) as path:
-        api.until(path, ready(8), "the low one to run", 90)
+        api.until(path, ready(8), "the low one to run")
         with two.job(two.a, "normal", 8) as other:
-            api.until(other, ready(8), "the other one to run", 90)
+            api.until(other, ready(8), "the other one to run")
             row = two.row_of(two.a, "low")
             assert row["preempted"] == {"count": 1, "reason": "InClusterQueue", "by": two.a}
             assert f"queued again, place 1 of 1 in {two.a}: " in row["line"]

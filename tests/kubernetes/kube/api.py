@@ -13,6 +13,8 @@ import requests
 from requests.adapters import HTTPAdapter
 
 Object = dict[str, Any]
+# As long as tests wait for anything: this machine may be slow.
+_PATIENCE_S = 240.0
 
 
 class RefusedError(RuntimeError):
@@ -112,11 +114,9 @@ class Api:
                 if line:
                     yield json.loads(line)
 
-    def until(
-        self, path: str, holds: Callable[[Object], object], what: str, patience_s: float = 60, **query: Any
-    ) -> Object:
-        """Return what is at *path* as soon as it *holds*; fail after *patience_s*, and show it."""
-        deadline = time.monotonic() + patience_s
+    def until(self, path: str, holds: Callable[[Object], object], what: str, **query: Any) -> Object:
+        """Return what is at *path* as soon as it *holds*; fail after some minutes, and show it."""
+        deadline = time.monotonic() + _PATIENCE_S
         while True:
             try:
                 found = self.get(path, **query)
@@ -127,7 +127,7 @@ class Api:
                     raise
                 found = str(error)
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {patience_s:g} s for {what}: {json.dumps(found)[:3000]}")
+                raise AssertionError(f"waited {_PATIENCE_S:g} s for {what}: {json.dumps(found)[:3000]}")
             time.sleep(0.1)
 
 

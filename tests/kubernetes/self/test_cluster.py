@@ -64,7 +64,7 @@ def test_after_the_last_holder_nothing_is_left_also_where_all_were_killed(tmp_pa
     assert cluster.api.get("readyz") == "ok"  # one still holds it
     second.send_signal(signal.SIGKILL)
     second.wait()
-    wait_until(lambda: not psutil.pid_exists(keeper), "the keeper to end", 60)
+    wait_until(lambda: not psutil.pid_exists(keeper), "the keeper to end")
     assert not place.exists()
     assert processes_in(place) == []
     assert cgroups.left(group) == []
@@ -82,7 +82,7 @@ def test_what_a_killed_keeper_has_left_is_removed_by_the_next(tmp_path: Path) ->
         place, keeper = cluster.place, psutil.Process(cluster.about["pid"])
         keeper.kill()
         wait_until(lambda: not keeper.is_running(), "the keeper to be dead")
-        wait_until(lambda: not processes_in(place), "all that it has started to end", 30)
+        wait_until(lambda: not processes_in(place), "all that it has started to end")
     group = f"{CGROUPS}-{keeper.pid}"
     assert cgroups.left(group)
     with Cluster(directory, node_count=1, with_kueue=False) as again:
@@ -122,5 +122,5 @@ def test_a_thousand_nodes_come_up(tmp_path: Path) -> None:
         pod = {"metadata": {"name": "a"}, "spec": {"tolerations": [toleration], "containers": [container]}}
         cluster.api.create("api/v1/namespaces/default/pods", pod)
         path = "api/v1/namespaces/default/pods/a"
-        found = cluster.api.until(path, lambda pod: pod["status"]["phase"] == "Running", "the pod to run", 60)
+        found = cluster.api.until(path, lambda pod: pod["status"]["phase"] == "Running", "the pod to run")
         assert found["spec"]["nodeName"] in names

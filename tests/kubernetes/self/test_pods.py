@@ -50,7 +50,7 @@ while (len(seen) < 4 or len(asked) < 4) and time.monotonic() < deadline:
 open("/dev/termination-log", "w").write(f"{sorted(seen)} {set(seen.values())} {len(asked)}")
 """
     with jobs.running(api, user.namespace, jobs.job("names", 4, f"exec python3 -c '{program}'")) as path:
-        api.until(path, lambda job: condition(job, "Complete"), "the Job to be complete", 90)
+        api.until(path, lambda job: condition(job, "Complete"), "the Job to be complete")
         nodes = jobs.pods(api, user.namespace, "names")
     assert {pod["spec"]["nodeName"] for pod in nodes.values()} == {"n1", "n2"}
     for pod in nodes.values():

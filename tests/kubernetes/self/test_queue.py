@@ -40,11 +40,11 @@ def test_a_cluster_is_preempted_as_a_whole_and_comes_back_by_itself(kubernetes: 
     low = {"kueue.x-k8s.io/queue-name": a.queue, "kueue.x-k8s.io/priority-class": LOW}
     script = "trap 'exit 143' TERM; while :; do sleep 0.2; done"
     with jobs.running(api, a.namespace, jobs.job("low", 12, script, labels=low, **{GPU: "1"})) as path:
-        api.until(path, lambda job: job["status"].get("ready") == 12, "A's 12 to run", 90)
+        api.until(path, lambda job: job["status"].get("ready") == 12, "A's 12 to run")
         first = {pod["metadata"]["uid"] for pod in jobs.pods(api, a.namespace, "low").values()}
         labels = {"kueue.x-k8s.io/queue-name": b.queue}
         with jobs.running(api, b.namespace, jobs.job("own", 8, script, labels=labels, **{GPU: "1"})) as other:
-            api.until(other, lambda job: job["status"].get("ready") == 8, "B's 8 to run", 90)
+            api.until(other, lambda job: job["status"].get("ready") == 8, "B's 8 to run")
             suspended = api.get(path)
             assert suspended["spec"]["suspend"] is True
             assert not suspended["status"].get("ready")
@@ -55,7 +55,7 @@ def test_a_cluster_is_preempted_as_a_whole_and_comes_back_by_itself(kubernetes: 
             waiting = condition(held, "QuotaReserved")
             assert waiting["status"] == "False"
             assert f"insufficient unused quota for {GPU}" in waiting["message"]
-        api.until(path, lambda job: job["status"].get("ready") == 12, "A's 12 to run again", 90)
+        api.until(path, lambda job: job["status"].get("ready") == 12, "A's 12 to run again")
         again = {pod["metadata"]["uid"] for pod in jobs.pods(api, a.namespace, "low").values()}
         assert len(again) == 12
         assert not first & again
