@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import hosts
+from harness import wait_until
 
 from kube import cgroups
 from kube.api import Api, Object, condition
-from kube.identity import Authority, by_certificate, by_plugin, kubeconfig, new_name
+from kube.identity import Authority, by_certificate, by_plugin, kubeconfig, new_name, write_secret
 
 _HERE = Path(__file__).resolve().parents[1]
 _BUILD = _HERE / "build-tools.sh"
@@ -154,12 +155,11 @@ class Cluster:
             f"{value} {name} on {node}",
         )
 
-    def wait_for_node(self, node: str, *, is_ready: bool = True, patience_s: float = 60) -> None:
+    def wait_for_node(self, node: str, *, is_ready: bool = True) -> None:
         self.api.until(
             f"api/v1/nodes/{node}",
             lambda found: (condition(found, "Ready").get("status") == "True") is is_ready,
             f"{node} to be {'' if is_ready else 'not '}Ready",
-            patience_s,
         )
 
     @contextlib.contextmanager
@@ -222,6 +222,14 @@ class User:
         reference = {"kind": kind, "name": role, "apiGroup": "rbac.authorization.k8s.io"}
         binding = {"metadata": {"name": self.name}, "roleRef": reference, "subjects": [account, person]}
         cluster.api.create(f"{here}/rolebindings", binding)
+        # The API server obeys what it was told a moment ago.
+        rule = (rules or [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}])[0]
+        kind, _, sub = rule["resources"][0].partition("/")
+        asked = {"group": rule["apiGroups"][0], "resource": kind, "subresource": sub, "verb": rule["verbs"][0]}
+        review = {"spec": {"user": self.name, "resourceAttributes": {**asked, "namespace": namespace}}}
+        reviews = "apis/authorization.k8s.io/v1/subjectaccessreviews"
+        may = lambda: cluster.api.create(reviews, review)["status"]["allowed"]  # noqa: E731
+        wait_until(may, lambda: f"{self.name} to have its rights: {review}")
         # Who it is by a token: what has a name of its own, and no right but that.
         cluster.api.create(f"api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": self.name}})
 
@@ -251,7 +259,7 @@ class User:
 
     def by_plugin(self, server: str = "", token: str = "", *, version: str = "v1beta1") -> Path:
         """Return a kubeconfig whose token a program prints; ``token_file`` is where that reads it."""
-        self._write_token(token or self.token())
+        self.show_token(token or self.token())
         return self._kubeconfig("plugin", by_plugin(self.token_file, version=version), server)
 
     @property
@@ -263,9 +271,9 @@ class User:
         calls = self._files.with_suffix(".token.calls")
         return len(calls.read_text().splitlines()) if calls.exists() else 0
 
-    def _write_token(self, token: str) -> None:
-        self.token_file.touch(mode=0o600)
-        self.token_file.write_text(token)
+    def show_token(self, token: str) -> None:
+        """Have the program print *token* from now on: a launcher may ask it at any moment."""
+        write_secret(self.token_file, token.encode())
 
     def _kubeconfig(self, how: str, shown: dict[str, Any], server: str = "") -> Path:
         file = self.cluster.place / f"{self.name}-{how}-{new_name('c')}.conf"

@@ -45,7 +45,7 @@ class Authority:
             .add_extension(identifier, critical=False)
             .sign(key, hashes.SHA256())
         )
-        _write(self._key_file, private_pem(key))
+        write_secret(self._key_file, private_pem(key))
         self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
 
     def sign(self, file: str, name: str, *groups: str, hosts: Sequence[str] = ()) -> tuple[Path, Path]:
@@ -70,7 +70,7 @@ class Authority:
         certificate, key_file = self.directory / f"{file}.crt", self.directory / f"{file}.key"
         signed = builder.sign(self._key, hashes.SHA256())
         certificate.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-        _write(key_file, private_pem(key))
+        write_secret(key_file, private_pem(key))
         return certificate, key_file
 
 
@@ -78,7 +78,7 @@ def signing_key(directory: Path) -> tuple[Path, Path]:
     """Make what signs the tokens of service accounts; return the private half and the public one."""
     key = ec.generate_private_key(ec.SECP256R1())
     private, public = directory / "accounts.key", directory / "accounts.pub"
-    _write(private, private_pem(key))
+    write_secret(private, private_pem(key))
     form = serialization.PublicFormat.SubjectPublicKeyInfo
     public.write_bytes(key.public_key().public_bytes(serialization.Encoding.PEM, form))
     return private, public
@@ -120,7 +120,7 @@ def kubeconfig(file: Path, server: str, authority: Path, user: dict[str, Any], n
         },
         indent=1,
     )
-    _write(file, text.encode())
+    write_secret(file, text.encode())
     return file
 
 
@@ -149,7 +149,7 @@ def _name_of(host: str) -> x509.GeneralName:
         return x509.DNSName(host)
 
 
-def _write(file: Path, content: bytes) -> None:
+def write_secret(file: Path, content: bytes) -> None:
     """Write a secret, whole or not at all."""
     new = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
     new.touch(mode=0o600)

@@ -84,7 +84,7 @@ def test_all_connections_are_cut_at_once(api: Api, user: User, proxy: FaultyProx
         ended.set()
 
     threading.Thread(target=watch, daemon=True).start()
-    wait_until(lambda: any("watch=true" in request.path and request.status for request in proxy.seen), "the watch", 30)
+    wait_until(lambda: any("watch=true" in request.path and request.status for request in proxy.seen), "the watch")
     assert not ended.is_set()
     proxy.hang_up()
     assert ended.wait(30)
@@ -140,10 +140,10 @@ def test_a_token_that_ends_is_refused_and_a_plugin_brings_another(
     config = user.by_plugin()
     assert kubernetes.kubectl("get", "pods", kubeconfig=config).returncode == 0
     good = user.token_file.read_text()
-    user.token_file.write_text(f"{good[:-8]}AAAAAAAA")
+    user.show_token(f"{good[:-8]}AAAAAAAA")
     refused = kubernetes.kubectl("get", "pods", kubeconfig=config)
     assert "Unauthorized" in refused.stderr or "must be logged in" in refused.stderr
-    user.token_file.write_text(good)
+    user.show_token(good)
     assert kubernetes.kubectl("get", "pods", kubeconfig=config).returncode == 0
     assert user.plugin_calls() >= 3
 
@@ -187,13 +187,13 @@ def test_a_cluster_lives_through_the_death_of_the_api_server_and_of_a_node(own_k
         before = uids(api, namespace)
         cluster.do("cut", node="n2")
         cluster.wait_for_node("n2", is_ready=False)
-        wait_until(lambda: is_disrupted(api, namespace, lost), "the lost node's pod to be given up", 60)
+        wait_until(lambda: is_disrupted(api, namespace, lost), "the lost node's pod to be given up")
         cluster.do("heal", node="n2")
         cluster.wait_for_node("n2")
         wait_until(
             lambda: uids(api, namespace).get(lost, before[lost]) != before[lost], "the same index to be made again", 90
         )
-        api.until(path, lambda job: job["status"].get("ready") == 2, "both to run in the end", 90)
+        api.until(path, lambda job: job["status"].get("ready") == 2, "both to run in the end")
         after = uids(api, namespace)
         assert after[1 - lost] == before[1 - lost]
         assert not api.get(path)["status"].get("failed")
