@@ -82,8 +82,8 @@ def use_all_verbs(mine: Somebody) -> None:
     assert name in site.run("list")
     # This main waits for nobody.
     wait_until(lambda: {node["state"] for node in site.status(name)["nodes"]} == {"IN_PROGRESS"}, "all nodes", SOON_S)
-    assert "entry up" in site.run("logs", name)
-    site.run("connect", name, "--port", "7", "--check", code=69)  # nobody listens there, says the kubelet
+    wait_until(lambda: "entry up" in site.run("logs", name), "main's log", SOON_S)
+    site.project.run("connect", name, "--port", "7", "--check")  # nobody listens there, says the kubelet in the end
     site.run("scale", name, "+1")
     wait_until(lambda: len(site.pods()) == 3, "a third pod", SOON_S)
     site.run("scale", name, "-1")
