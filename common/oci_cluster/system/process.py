@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
@@ -94,6 +95,7 @@ class Signals:
         # Who has typed `nohup` closes the terminal, and wants this to go on: what outlives a terminal ignores HUP where
         # that is ignored. Where a script of ours has started it, that passes HUP on as TERM.
         self.received: int | None = None
+        self._counts = Counter[int]()
         self._reader, writer = os.pipe()
         os.set_blocking(writer, False)
         os.set_blocking(self._reader, False)
@@ -108,7 +110,11 @@ class Signals:
         raise_lost()
 
     def _note(self, number: int, _frame: object) -> None:
-        self.received = self.received or number
+        before = max(self._counts.values(), default=0)
+        self._counts[number] += 1
+        # One Ctrl-C comes twice: from the terminal, and as TERM from a script of ours, seconds later on a busy machine.
+        if self._counts[number] > before:
+            self.received = self.received or number
 
     def wait(self, seconds: float) -> None:
         """Sleep *seconds*, less if a signal comes."""

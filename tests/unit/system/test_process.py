@@ -335,19 +335,34 @@ def test_the_end_of_a_child_ends_a_wait_if_wanted(*, children: bool, woken: bool
     assert done.stdout == f"{woken}\n"
 
 
-def test_signals_object_takes_over_handlers_in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TERM, INT and HUP do not raise; they are asked for."""
+@pytest.fixture
+def signals() -> Iterator[Signals]:
+    """Return what notes the signals of this process."""
     numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1)
     before = {number: signal.getsignal(number) for number in numbers}
     try:
-        signals = Signals()
-        signal.raise_signal(signal.SIGHUP)
-        signals.wait(100)
-        assert signals.received == signal.SIGHUP
+        yield Signals()
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(-1)
+
+
+def test_signals_object_takes_over_handlers_in_this_process(signals: Signals) -> None:
+    """TERM, INT and HUP do not raise; they are asked for."""
+    signal.raise_signal(signal.SIGHUP)
+    signals.wait(100)
+    assert signals.received == signal.SIGHUP
+
+
+def test_what_a_script_passes_on_late_is_no_second_ctrl_c(signals: Signals) -> None:
+    """Each comes from the terminal, and as TERM, from the script, in any order; what else is sent counts."""
+    noted = []
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGTERM, signal.SIGINT, signal.SIGINT, signal.SIGTERM):
+        signal.raise_signal(number)
+        noted.append(signals.received)
+        signals.received = None
+    assert noted == [signal.SIGINT, None, signal.SIGTERM, None, signal.SIGINT, None]
 
 
 @pytest.mark.parametrize(
