@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -168,6 +169,37 @@ def test_while_the_script_runs(project: Project, gate: Gate) -> None:
     assert "stopping cluster" in launch.err
     (listed,) = json.loads(project.run("list", "--all", "--json").stdout)
     assert (listed["state"], listed["exit_code"]) == ("STOPPED", 143)
+
+
+SAVES = """
+import os, signal, time
+def save(*_):
+    while not os.path.exists('go'): print('saving', flush=True) or time.sleep(0.1)
+    raise SystemExit(print('saved', flush=True))
+signal.signal(signal.SIGTERM, save)
+print('entry up', flush=True)
+while True: time.sleep(1)
+"""
+
+
+def test_one_that_the_script_passes_on_late_is_no_second_one(project: Project) -> None:
+    """A machine so busy that launch.sh runs seconds after its Python: what the user's script saves is whole."""
+    launch = project.launch_plain(0, SAVES, GRACE_PERIOD="600")
+    launch.wait_for("entry up")
+    launch.process.send_signal(signal.SIGSTOP)
+    launch.interrupt()
+
+    def wait_for_more(lines: int) -> None:  # of which ten take a second at least
+        wanted = launch.out.count("saving") + lines
+        wait_until(lambda: launch.out.count("saving") >= wanted or "ended" in launch.err, lambda: launch.err)
+
+    wait_for_more(20)
+    launch.process.send_signal(signal.SIGCONT)
+    wait_for_more(20)
+    project.go()
+    assert launch.wait() == 143, launch.err
+    assert "at once" not in launch.err.replace("Ctrl-C again ends it at once", "")
+    assert "saved" in launch.out
 
 
 def test_while_somebody_else_stops_the_cluster(project: Project, gate: Gate) -> None:
