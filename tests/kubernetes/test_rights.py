@@ -83,7 +83,8 @@ def use_all_verbs(mine: Somebody) -> None:
     # This main waits for nobody.
     wait_until(lambda: {node["state"] for node in site.status(name)["nodes"]} == {"IN_PROGRESS"}, "all nodes", SOON_S)
     wait_until(lambda: "entry up" in site.run("logs", name), "main's log", SOON_S)
-    site.project.run("connect", name, "--port", "7", "--check")  # nobody listens there, says the kubelet in the end
+    # Nobody listens there: how soon the kubelet says so is tested elsewhere, and who may not ask ends with 77.
+    assert site.project.run("connect", name, "--port", "7", "--check").returncode in {0, 69}
     site.run("scale", name, "+1")
     wait_until(lambda: len(site.pods()) == 3, "a third pod", SOON_S)
     site.run("scale", name, "-1")
