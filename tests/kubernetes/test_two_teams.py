@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from harness import Launch, wait_until
+from harness import UNTIL_GO, Launch, wait_until
 from kube.api import Object
 from kube.cluster import Cluster
 from kube.identity import new_name
@@ -23,7 +23,6 @@ ENDED = {"Succeeded", "Failed"}
 
 # Of each worker alone: others give theirs to the nodes, and take them away, at the same time.
 GPU = f"teams.example/gpu-{os.environ.get('PYTEST_XDIST_WORKER', 'main')}"
-UNTIL_GO = "import os, time\nwhile not os.path.exists('/mnt/work/go'): time.sleep(0.05)\n"
 # Main does six steps, and waits after the third for a file on the volume.
 STEPS = """\
 import os, time
@@ -137,7 +136,8 @@ def test_a_cluster_larger_than_all_quotas_together_is_told_at_once(two: dict[str
 
 def test_two_that_do_not_fit_together_never_hold_half_each(two: dict[str, OfTeam]) -> None:
     """Both borrow, and are launched together: one runs whole, and the other after it."""
-    clusters = [(one, one.launch("nine", 9, UNTIL_GO)) for one in two.values()]
+    until_go = UNTIL_GO.replace("'go'", "'/mnt/work/go'")
+    clusters = [(one, one.launch("nine", 9, until_go)) for one in two.values()]
     namespaces = [one.site.namespace for one, _ in clusters]
 
     def state_of(pod: Object) -> str:

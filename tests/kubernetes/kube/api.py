@@ -10,11 +10,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import requests
+from harness import PATIENCE_S
 from requests.adapters import HTTPAdapter
 
 Object = dict[str, Any]
-# As long as tests wait for anything: this machine may be slow.
-_PATIENCE_S = 240.0
 
 
 class RefusedError(RuntimeError):
@@ -116,7 +115,7 @@ class Api:
 
     def until(self, path: str, holds: Callable[[Object], object], what: str, **query: Any) -> Object:
         """Return what is at *path* as soon as it *holds*; fail after some minutes, and show it."""
-        deadline = time.monotonic() + _PATIENCE_S
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             try:
                 found = self.get(path, **query)
@@ -127,7 +126,7 @@ class Api:
                     raise
                 found = str(error)
             if time.monotonic() > deadline:
-                raise AssertionError(f"waited {_PATIENCE_S:g} s for {what}: {json.dumps(found)[:3000]}")
+                raise AssertionError(f"waited {PATIENCE_S:g} s for {what}: {json.dumps(found)[:3000]}")
             time.sleep(0.1)
 
 

@@ -222,14 +222,14 @@ class User:
         reference = {"kind": kind, "name": role, "apiGroup": "rbac.authorization.k8s.io"}
         binding = {"metadata": {"name": self.name}, "roleRef": reference, "subjects": [account, person]}
         cluster.api.create(f"{here}/rolebindings", binding)
-        # The API server obeys what it was told a moment ago.
-        rule = (rules or [{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}])[0]
-        kind, _, sub = rule["resources"][0].partition("/")
-        asked = {"group": rule["apiGroups"][0], "resource": kind, "subresource": sub, "verb": rule["verbs"][0]}
-        review = {"spec": {"user": self.name, "resourceAttributes": {**asked, "namespace": namespace}}}
+        # It takes the API server a moment to know it.
+        first = rules[0] if rules else {"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}
+        resource, _, sub = first["resources"][0].partition("/")
+        asked = {"namespace": namespace, "resource": resource, "subresource": sub}
+        asked |= {"group": first["apiGroups"][0], "verb": first["verbs"][0]}
+        review = {"spec": {"user": self.name, "resourceAttributes": asked}}
         reviews = "apis/authorization.k8s.io/v1/subjectaccessreviews"
-        may = lambda: cluster.api.create(reviews, review)["status"]["allowed"]  # noqa: E731
-        wait_until(may, lambda: f"{self.name} to have its rights: {review}")
+        wait_until(lambda: cluster.api.create(reviews, review)["status"]["allowed"], lambda: f"the right to {asked}")
         # Who it is by a token: what has a name of its own, and no right but that.
         cluster.api.create(f"api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": self.name}})
 
